@@ -23,6 +23,27 @@ type Request struct {
 	Cost int64 `json:"cost"`
 	// Peek asks as if the cost were spent, and spends nothing.
 	Peek bool `json:"peek,omitempty"`
+	// Limits decide where no policy applies.
+	Limits *Limits `json:"limits,omitempty"`
+}
+
+// Limits are a limit that comes with a request: the schema LimitsBody of the API.
+type Limits struct {
+	// Limit is how many units a window has.
+	Limit         int64 `json:"limit"`
+	WindowSeconds int64 `json:"window_seconds"`
+	// Algorithm is sliding_log if it is empty.
+	Algorithm string `json:"algorithm,omitempty"`
+	// Burst is how many units a bucket gives at once.
+	Burst int64 `json:"burst,omitempty"`
+}
+
+// same says whether two requests bring the same limits, or none.
+func (limits *Limits) same(other *Limits) bool {
+	if limits == nil || other == nil {
+		return limits == other
+	}
+	return *limits == *other
 }
 
 // Option changes a request that takes one unit.
@@ -33,6 +54,9 @@ func Cost(units int64) Option { return func(request *Request) { request.Cost = u
 
 // Peek asks as if the cost were spent, and spends nothing.
 func Peek() Option { return func(request *Request) { request.Peek = true } }
+
+// WithLimits brings limits, which decide where no policy applies. Units are given back with the same limits.
+func WithLimits(limits Limits) Option { return func(request *Request) { request.Limits = &limits } }
 
 // Ask makes a request that takes one unit, unless an option says otherwise.
 func Ask(attributes Attributes, options ...Option) Request {

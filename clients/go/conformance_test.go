@@ -117,6 +117,13 @@ func options(step object) []tidegate.Option {
 	if peek, _ := step["peek"].(bool); peek {
 		chosen = append(chosen, tidegate.Peek())
 	}
+	if given, is := step["limits"].(object); is {
+		limits := tidegate.Limits{Limit: int64(given["limit"].(float64)), WindowSeconds: int64(given["window_seconds"].(float64))}
+		limits.Algorithm, _ = given["algorithm"].(string)
+		burst, _ := given["burst"].(float64)
+		limits.Burst = int64(burst)
+		chosen = append(chosen, tidegate.WithLimits(limits))
+	}
 	return chosen
 }
 

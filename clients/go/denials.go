@@ -32,6 +32,7 @@ type denials struct {
 type denial struct {
 	key      string
 	cost     int64
+	limits   *Limits
 	decision Decision
 	since    time.Time
 	// until is when it is forgotten, which may be before its wait is over.
@@ -72,7 +73,7 @@ func (cache *denials) find(request *Request, now time.Time) (Decision, bool) {
 		cache.remove(element)
 		return Decision{}, false
 	}
-	if request.Cost < entry.cost {
+	if request.Cost < entry.cost || !request.Limits.same(entry.limits) {
 		return Decision{}, false
 	}
 	return entry.decision.later(now.Sub(entry.since)), true
@@ -117,7 +118,10 @@ func (cache *denials) remember(request *Request, decision *Decision, asked uint6
 	if len(key) > maxCachedKeyBytes {
 		return
 	}
-	entry := &denial{key: key, cost: request.Cost, decision: *decision, since: now, until: now.Add(min(wait, cache.longest))}
+	entry := &denial{
+		key: key, cost: request.Cost, limits: request.Limits, decision: *decision,
+		since: now, until: now.Add(min(wait, cache.longest)),
+	}
 	cache.mutex.Lock()
 	defer cache.mutex.Unlock()
 	if cache.refunds != asked {

@@ -18,7 +18,7 @@ import (
 
 // models are the schemas of the document that this package has types for.
 var models = map[string]any{
-	"DecisionBody": Request{}, "DecisionReply": Decision{}, "PartReply": PolicyPart{},
+	"DecisionBody": Request{}, "LimitsBody": Limits{}, "DecisionReply": Decision{}, "PartReply": PolicyPart{},
 	"RefundReply": Refunded{}, "Renewed": renewed{}, "Explanation": Explanation{},
 	"PolicyExplanation": PolicyExplanation{}, "LeaseExplanation": LeaseExplanation{},
 	"Problem": Problem{}, "FieldError": FieldError{},

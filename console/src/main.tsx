@@ -11,12 +11,14 @@ import { useValue } from "./observable";
 import { Curl, Field, Problem } from "./parts/basics";
 import { followAddress, href, route } from "./router";
 import { nextTheme, theme } from "./theme";
+import { Analytics } from "./views/analytics";
 import { Audit } from "./views/audit";
 import { Clients } from "./views/clients";
 import { ConfigurationView } from "./views/configuration";
 import { Edge } from "./views/edge";
 import { Gateway } from "./views/gateway";
 import { Intake } from "./views/intake";
+import { Keys } from "./views/keys";
 import { Overview } from "./views/overview";
 import { Playground } from "./views/playground";
 import { Policies } from "./views/policies";
@@ -33,7 +35,7 @@ interface View {
 }
 
 const VIEWS: View[] = [
-  { name: "", title: "Overview", draw: () => <Overview /> },
+  { name: "", title: "Overview", draw: (_, query) => <Overview query={query} /> },
   { name: "clients", title: "Clients", draw: (_, query) => <Clients query={query} /> },
   {
     name: "policies",
@@ -45,13 +47,13 @@ const VIEWS: View[] = [
   {
     name: "gateway",
     title: "Gateway",
-    draw: ([part, id], query) =>
-      part === "traces" && id !== undefined ? (
-        <TracePage id={id} key={id} />
-      ) : (
-        <Gateway query={query} key={query.toString()} />
-      ),
+    draw: ([part, id], query) => {
+      if (part === "traces" && id !== undefined) return <TracePage id={id} key={id} />;
+      if (part === "analytics") return <Analytics query={query} />;
+      return <Gateway query={query} key={query.toString()} />;
+    },
   },
+  { name: "keys", title: "Keys", draw: (_, query) => <Keys query={query} /> },
   { name: "edge", title: "Edge", draw: (_, query) => <Edge query={query} key={query.toString()} /> },
   { name: "intake", title: "Intake", draw: (_, query) => <Intake query={query} key={query.toString()} /> },
   { name: "audit", title: "Audit", draw: (_, query) => <Audit query={query} /> },

@@ -43,7 +43,8 @@ const ESCAPES: Record<string, string> = { "\\n": "\n", '\\"': '"', "\\\\": "\\" 
 /** The labels of the last reading by their text: the next one has the same, which are neither read nor kept twice. */
 let known: ReadonlyMap<string, Series["labels"]> = new Map();
 
-function labelsOf(list: string): Series["labels"] {
+/** The labels of a series, of what stands between its braces. */
+export function labelsOf(list: string): Series["labels"] {
   const labels: Record<string, string> = {};
   for (const [, label = "", value = ""] of list.matchAll(LABEL)) {
     labels[label] = value.replace(/\\[n"\\]/g, (escaped) => ESCAPES[escaped] ?? escaped);

@@ -11,7 +11,7 @@ name = "app"
 servers = ["http://${address}"]
 eject_after = 0
 retries = { attempts = 1 }
-breaker = { seconds = 60, minimum_calls = 4, failure_percent = 50, open_seconds = 600 }
+breaker = { seconds = 60, minimum_calls = 4, failure_percent = 50, first_open_seconds = 600, open_seconds = 600 }
 
 [[route]]
 name = "api"

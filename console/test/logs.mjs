@@ -1,4 +1,4 @@
-// The last warnings of the server, in the page: as text, whatever is in them.
+// The last warnings of the server, in the page: as text, whatever is in them; of one level, and what is said again as one line.
 
 import assert from "node:assert/strict";
 import { scenario, until } from "./support.mjs";
@@ -30,6 +30,23 @@ await scenario(async ({ server, tab }) => {
   await page.fill("Find", "NOT-THERE");
   await page.hides("onerror");
   assert.equal(new URL(page.page.url()).hash, "#/logs?find=NOT-THERE");
+  // The mistake is an error, and what follows from it a warning.
+  const [mistake, follows] = ["mistake=/intake/policies", "batches are answered 503"];
+  await page.choose("Level", "warn");
+  await page.hides(mistake);
+  await page.shows(follows);
+  await page.choose("Level", "error");
+  await page.shows(mistake);
+  await page.fill("Find", follows);
+  await page.shows(`No line of this level has “${follows}” in it.`);
+  assert.match(new URL(page.page.url()).hash, /&level=error$/);
+  await page.fill("Find", "onerror");
+  const row = "[role=rowgroup] > [role=row]";
+  const said = (times) => page.says(`${row} [data-label=Times]`, String(times));
+  await said(1);
+  service.process.kill("SIGHUP");
+  await said(2);
+  assert.equal((await page.page.$$(row)).length, 1, "it is one line");
   const phone = await tab({ width: 320, height: 640, scheme: "dark" });
   await phone.open(service, "#/logs");
   await phone.shows('lists "not-there"');

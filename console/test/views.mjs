@@ -90,6 +90,7 @@ const VIEWS = [
       "in its window",
     ],
   ],
+  ["keys", "#/keys", ["There is none.", "No policy has tiers."]],
   [
     "edge",
     "#/edge?client_ip=127.0.0.1",
@@ -109,7 +110,9 @@ const VIEWS = [
 const SCREENS = [
   ["light", { width: 1280, scheme: "light" }],
   ["dark", { width: 1280, scheme: "dark" }],
+  ["desk", { width: 1440, scheme: "dark" }],
   ["phone", { width: 320, height: 640, scheme: "light" }],
+  ["large phone", { width: 390, height: 844, scheme: "dark" }],
   ["wide", { width: 3840, height: 2160, scheme: "dark" }],
 ];
 
@@ -377,6 +380,19 @@ async function played(page, service) {
   assert.deepEqual(allowed.slice(0, 4), Array(4).fill("2 of 2"));
   // The leaky bucket takes one in six seconds.
   assert.match(allowed[4], /^[12] of 2$/);
+  // Permits, and a day, are there for both.
+  assert.deepEqual(allowed.slice(5), ["2 of 2", "2 of 2"]);
+  await page.open(service, "#/playground?limit=10&window=86400&lease=86400&pattern=edge");
+  await page.shows("20 of 20");
+  const tried = (algorithm) => page.line(`section:has([aria-label^="${algorithm}:"]) > p`);
+  // The day begins between the two halves; a permit is held until the second half is over.
+  assert.match(await tried("calendar"), /^20 of 20 allowed/);
+  assert.match(await tried("concurrency"), /^10 of 20 allowed/);
+  await page.open(service, "#/playground?limit=10&window=10&lease=1&pattern=edge");
+  await page.shows("All of it is within one day.");
+  assert.match(await tried("calendar"), /^10 of 20 allowed/);
+  await page.open(service, "#/playground?limit=10&window=10&zone=nowhere");
+  await page.says("[aria-invalid=true] + p", /accepted: /);
   await page.open(service, "#/playground?limit=1000000000&pattern=steady");
   await page.shows("The pattern has 4,500,000,000 requests; these are the first 2,000.");
   await page.shows("accepted: a whole number from 0 to 4096");

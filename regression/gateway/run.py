@@ -473,7 +473,8 @@ def answers(process):
 
 def broken(folder, arguments, running):
     """An upstream whose only server is gone: the breaker opens, and answers."""
-    proxy = tidegate(arguments.tidegate)(folder, free_port(), "broken")
+    stays = "breaker = { first_open_seconds = 3600, open_seconds = 3600 }\n"
+    proxy = tidegate(arguments.tidegate, more=stays)(folder, free_port(), "broken")
     proxy.name = "tidegate, the breaker open"
     running.append(proxy)
     good = tidegate(arguments.tidegate)(folder, SMALL, "whole")
@@ -572,7 +573,7 @@ def report(folder, arguments, running):
     for where, store in stores.items():
         rows.append((f"token bucket, {where}", "token-bucket", 2_800, [tidegate(program, bucket, store)], 18093))
         rows.append((f"sliding window, {where}", "sliding-window", 2_100, [tidegate(program, window, store)], 18093))
-    rows.append(("breaker open", "breaker-open", 15_000, [tidegate(program, more="breaker = { open_seconds = 3600 }\n")], free_port()))
+    rows.append(("breaker open", "breaker-open", 15_000, [tidegate(program, more="breaker = { first_open_seconds = 3600, open_seconds = 3600 }\n")], free_port()))
     shared = stores.get("Redis", "memory")
     for count, rate in ((1, 2_800), (2, 5_200), (3, 7_100)):
         port, top = free_port(), "runtime.share_ports = true\n"
@@ -711,7 +712,7 @@ def chaos(folder, arguments, running):
     text = f"{1 - part(record):.2%} errors; good again after {time.monotonic() - begun:.2f} s"
     say("one of two servers flaps every 100 ms", "errors < 5 %, recovery < 2 s", text)
     ways[0].delay = 2.0
-    node = subject("late", [ports[0]], "breaker = { slow_seconds = 1, minimum_calls = 10, open_seconds = 3600 }\n")
+    node = subject("late", [ports[0]], "breaker = { slow_seconds = 1, minimum_calls = 10, first_open_seconds = 3600, open_seconds = 3600 }\n")
     for thread in [threading.Thread(target=answers, args=(node,)) for _ in range(20)]:
         thread.start()
     while answers_status(node) != 503:

@@ -23,6 +23,7 @@ mod second_try;
 mod setup;
 mod source;
 mod test_binaries;
+mod test_part;
 mod tests_run;
 mod tidy;
 mod traefik;

@@ -14,7 +14,7 @@ use std::path::Path;
 use anyhow::{Context, bail};
 
 use crate::test_binaries::{Binary, TIMED, WAITING};
-use crate::tests_run::{LONGEST, Ran, run};
+use crate::test_part::{LONGEST, Ran, run};
 
 /// Tests that may pass at their second try in one run.
 const MOST_UNLUCKY: usize = 3;

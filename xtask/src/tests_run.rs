@@ -2,18 +2,15 @@
 //!
 //! `cargo test` runs one program after the other, and most tests wait for servers and clocks: two parts a core keep the cores
 //! busy. Parts (`test_binaries.rs`) that measure time run alone, after all others. A part that does
-//! not end is killed with all that it started, and has failed. What it prints is shown when it has ended, whole if it
+//! not end is killed with all that it started, and has failed (`test_part.rs`). What it prints is shown when it has ended, whole if it
 //! failed. Tests that failed run once more at the end (`second_try.rs`). The last lines say where the time went, and what could
 //! not be tested on this machine; where `CI` is set, that fails the run.
 //!
 //! Deliberately absent: examples in doc comments. There are none that are code, and `cargo xtask tidy` says so of new ones.
 
 use std::collections::VecDeque;
-use std::fs::File;
-use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::{Command, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context, bail};
 use parking_lot::Mutex;
@@ -21,12 +18,7 @@ use parking_lot::Mutex;
 use crate::chore::capture;
 use crate::second_try;
 use crate::test_binaries::{Binary, TIMED, build, built, named};
-
-/// The longest that a part may take, in seconds; the longest of them takes five minutes on two cores.
-pub(crate) const LONGEST: u32 = 20 * 60;
-
-/// The signal by which `timeout` ends it, and itself.
-const KILL: i32 = 9;
+use crate::test_part::{LONGEST, Ran, run};
 
 /// Parts that take longest begin first, so that none of them is what the others are waited for.
 const FIRST: [&str; 7] = [
@@ -44,36 +36,6 @@ const PARTS_PER_CORE: usize = 2;
 
 /// How many of the slowest parts are named at the end.
 const SLOWEST: usize = 10;
-
-/// How a line begins that says what could not be tested on this machine.
-const UNTESTED: &str = "NOT TESTED";
-
-/// How a part ended, what it printed and how long it took.
-pub(crate) struct Ran {
-    pub(crate) binary: Binary,
-    pub(crate) status: ExitStatus,
-    pub(crate) printed: String,
-    took: Duration,
-}
-
-impl Ran {
-    /// One line if it passed; all that it printed otherwise.
-    fn told(&self) -> String {
-        let Self { binary: Binary { name, .. }, status, printed, .. } = self;
-        if status.success() {
-            let result = printed.lines().rev().find_map(|line| line.strip_prefix("test result: "));
-            return format!("{name}: {}", result.unwrap_or("passed"));
-        }
-        let how = if status.signal() == Some(KILL) { ": it did not end in time" } else { "" };
-        format!("{printed}\n{name}: FAILED, {status}{how}")
-    }
-
-    /// What it could not test on this machine, a line each.
-    fn untested(&self) -> Vec<String> {
-        let lines = self.printed.lines().filter(|line| line.starts_with(UNTESTED));
-        lines.map(|line| format!("{line} ({})", self.binary.name)).collect()
-    }
-}
 
 /// Builds all tests and runs them, or those of the crate or module that is named.
 ///
@@ -162,31 +124,10 @@ fn run_all(parts: Vec<Binary>, jobs: usize, logs: &Path) -> anyhow::Result<Vec<R
     Ok(ended.into_inner())
 }
 
-/// Runs what it is given as arguments for at most `longest` seconds, in a group of its own that it kills then, and also when this process
-/// ends, by Ctrl-C for one: what was started ends with it.
-pub(crate) fn bounded(longest: u32) -> Command {
-    let mut bounded = Command::new("setpriv");
-    bounded.args(["--pdeathsig", "TERM", "timeout", "--signal=KILL", &longest.to_string()]);
-    bounded
-}
-
-/// Runs one for at most `longest` seconds; what it prints goes through the file `log`.
-///
-/// # Errors
-/// When it cannot be started, or the file cannot be written.
-#[expect(clippy::disallowed_methods, reason = "xtask is not the service: what it measures is no simulation")]
-pub(crate) fn run(binary: &Binary, log: &Path, longest: u32) -> anyhow::Result<Ran> {
-    let began = Instant::now();
-    let output = File::create(log).with_context(|| log.display().to_string())?;
-    let mut command = binary.command_under(bounded(longest));
-    command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
-    let status = command.status().with_context(|| binary.name.clone())?;
-    let printed = String::from_utf8_lossy(&std::fs::read(log)?).into_owned();
-    Ok(Ran { binary: binary.clone(), status, printed, took: began.elapsed() })
-}
-
 #[cfg(test)]
 mod tests {
+    use std::process::{Command, Stdio};
+
     use super::*;
     use crate::test_binaries::script;
 

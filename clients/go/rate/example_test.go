@@ -16,7 +16,8 @@ func ExampleNewLimiter() {
 		panic(err)
 	}
 	defer client.Close()
-	limiter := rate.NewLimiter(client, tidegate.Attributes{"client_id": "mailer", "resource": "three"})
+	limiter := rate.NewLimiter(rate.Limit(10), 20, client, tidegate.Attributes{"client_id": "mailer", "resource": "three"})
+	// The service has a policy for these attributes, of 3 an hour: it decides.
 	fmt.Println(limiter.Burst(), limiter.AllowN(time.Now(), 3), limiter.Allow())
 	// Output: 3 true false
 }

@@ -1,10 +1,11 @@
 // Package rate has the Limiter of golang.org/x/time/rate, with its counters in a Tidegate service: all processes
 // share one limit, and it outlives them.
 //
-//	limiter := rate.NewLimiter(client, tidegate.Attributes{"client_id": "mailer", "resource": "mail"})
+//	limiter := rate.NewLimiter(rate.Limit(10), 20, client, tidegate.Attributes{"client_id": "mailer", "resource": "mail"})
 //	if err := limiter.Wait(ctx); err != nil { ... }
 //
-// The numbers are those of the service's policy, so there is no SetLimit and no SetBurst. Times that are given to
+// The numbers hold where no policy of the service applies; where one does, they are the policy's. So there is no SetLimit
+// and no SetBurst. Times that are given to
 // AllowN and its like are ignored: the service's clock counts. docs: MIGRATION.md in the module's folder.
 package rate
 
@@ -13,6 +14,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -23,7 +25,7 @@ import (
 // Limit is a rate in events per second.
 type Limit float64
 
-// Inf is the rate where no policy applies.
+// Inf is the rate where nothing limits.
 const Inf = Limit(math.MaxFloat64)
 
 // InfDuration is the delay of a reservation that is not OK.
@@ -41,11 +43,57 @@ func Every(interval time.Duration) Limit {
 type Limiter struct {
 	client     *tidegate.Client
 	attributes tidegate.Attributes
+	// own are the numbers, as an option.
+	own []tidegate.Option
 }
 
-// NewLimiter makes a limiter of the events with these attributes.
-func NewLimiter(client *tidegate.Client, attributes tidegate.Attributes) *Limiter {
-	return &Limiter{client: client, attributes: attributes}
+// NewLimiter makes a limiter of the events with these attributes: r a second, b at once, where no policy of the service
+// applies. With Inf, and above ten million a second, it has no numbers of its own.
+func NewLimiter(r Limit, b int, client *tidegate.Client, attributes tidegate.Attributes) *Limiter {
+	limiter := &Limiter{client: client, attributes: attributes}
+	if r <= mostPerSecond {
+		limiter.own = []tidegate.Option{tidegate.WithLimits(limits(float64(r), b))}
+	}
+	return limiter
+}
+
+// What the service takes.
+const (
+	mostPerSecond  = 10_000_000
+	mostUnits      = 1_000_000_000
+	longestSeconds = 90 * 24 * 60 * 60
+)
+
+// limits writes numbers as the service takes them. A rate that is not above zero allows no events, nor does a burst that
+// is not.
+func limits(rate float64, burst int) tidegate.Limits {
+	own := tidegate.Limits{WindowSeconds: 1, Algorithm: "token_bucket"}
+	if rate > 0 && burst > 0 {
+		own.Limit, own.WindowSeconds = fraction(rate)
+		own.Burst = min(int64(burst), mostUnits)
+	}
+	return own
+}
+
+// fraction writes a rate as whole units in whole seconds: as it is where that takes an hour at most, else to a millionth.
+func fraction(rate float64) (units, seconds int64) {
+	for seconds := int64(1); seconds <= 3_600; seconds++ {
+		units := math.Round(rate * float64(seconds))
+		if units >= 1 && math.Abs(units-rate*float64(seconds)) <= 1e-9*units {
+			return int64(units), seconds
+		}
+	}
+	window := min(math.Ceil(1e6/rate), longestSeconds)
+	if rate >= 1 {
+		return int64(math.Round(rate * window)), int64(window)
+	}
+	whole := max(math.Floor(rate*window), 1)
+	return int64(whole), int64(min(math.Round(whole/rate), longestSeconds))
+}
+
+// options are those of a call about n events.
+func (limiter *Limiter) options(n int) []tidegate.Option {
+	return append(slices.Clip(limiter.own), tidegate.Cost(int64(n)))
 }
 
 // Allow says whether an event may happen now.
@@ -58,7 +106,7 @@ func (limiter *Limiter) AllowN(_ time.Time, n int) bool {
 }
 
 func (limiter *Limiter) ask(ctx context.Context, n int) (tidegate.Decision, error) {
-	return limiter.client.Allow(ctx, limiter.attributes, tidegate.Cost(int64(n)))
+	return limiter.client.Allow(ctx, limiter.attributes, limiter.options(n)...)
 }
 
 // Wait blocks until an event may happen.
@@ -97,7 +145,7 @@ func (limiter *Limiter) hold(ctx context.Context, n int, decision *tidegate.Deci
 	err := pause(ctx, decision.Delay())
 	if err != nil && decision.Source == tidegate.FromServer {
 		// What was accepted as a cost is accepted as a refund.
-		_, _ = limiter.client.Refund(context.WithoutCancel(ctx), limiter.attributes, tidegate.Cost(int64(n)))
+		_, _ = limiter.client.Refund(context.WithoutCancel(ctx), limiter.attributes, limiter.options(n)...)
 	}
 	return err
 }
@@ -163,7 +211,8 @@ func (reservation *Reservation) CancelAt(t time.Time) {
 		return
 	}
 	// What was accepted as a cost is accepted as a refund.
-	_, _ = reservation.limiter.client.Refund(context.Background(), reservation.limiter.attributes, tidegate.Cost(int64(reservation.n)))
+	limiter := reservation.limiter
+	_, _ = limiter.client.Refund(context.Background(), limiter.attributes, limiter.options(reservation.n)...)
 }
 
 // read asks what remains, and takes nothing.
@@ -175,7 +224,7 @@ func (limiter *Limiter) read() tidegate.Decision {
 	return decision
 }
 
-// Burst is the most that can happen at once. It is 0 if the service gives no answer or no policy applies.
+// Burst is the most that can happen at once. It is 0 if the service gives no answer, or nothing limits.
 func (limiter *Limiter) Burst() int { return int(limiter.read().Limit) }
 
 // Tokens is what can happen now.
@@ -184,7 +233,7 @@ func (limiter *Limiter) Tokens() float64 { return float64(limiter.read().Remaini
 // TokensAt is Tokens: the service's clock counts.
 func (limiter *Limiter) TokensAt(time.Time) float64 { return limiter.Tokens() }
 
-// Limit is the rate in the long run: the policy's quota over its window. It is Inf where no policy applies, and 0
+// Limit is the rate in the long run: the policy's quota over its window. It is Inf where nothing limits, and 0
 // where it is not known.
 func (limiter *Limiter) Limit() Limit {
 	decision := limiter.read()

@@ -36,7 +36,7 @@ burst = 100
 match = { resource = "queue" }
 `
 
-func limiters(t *testing.T) func(resource string) *rate.Limiter {
+func connect(t *testing.T) *tidegate.Client {
 	t.Helper()
 	server := testserver.StartWith(t, policies)
 	client, err := tidegate.New(func(options *tidegate.Options) {
@@ -46,8 +46,14 @@ func limiters(t *testing.T) func(resource string) *rate.Limiter {
 		t.Fatal(err)
 	}
 	t.Cleanup(client.Close)
+	return client
+}
+
+func limiters(t *testing.T) func(resource string) *rate.Limiter {
+	t.Helper()
+	client := connect(t)
 	return func(resource string) *rate.Limiter {
-		return rate.NewLimiter(client, tidegate.Attributes{"client_id": t.Name(), "resource": resource})
+		return rate.NewLimiter(rate.Inf, 0, client, tidegate.Attributes{"client_id": t.Name(), "resource": resource})
 	}
 }
 
@@ -58,6 +64,36 @@ func TestSaysWhatThePolicySays(t *testing.T) {
 	}
 	if limit := limiters(t)("unlimited").Limit(); limit != rate.Inf {
 		t.Errorf("without a policy the limit is %v", limit)
+	}
+}
+
+func TestItsOwnNumbersHoldWhereNoPolicyApplies(t *testing.T) {
+	client := connect(t)
+	limiter := rate.NewLimiter(rate.Every(time.Hour), 2, client, tidegate.Attributes{"client_id": t.Name(), "resource": "own"})
+	if burst, limit := limiter.Burst(), limiter.Limit(); burst != 2 || limit != rate.Every(time.Hour) {
+		t.Errorf("burst %d, limit %v", burst, limit)
+	}
+	if !limiter.AllowN(time.Now(), 2) || limiter.Allow() {
+		t.Error("not two of three are allowed")
+	}
+	if none := rate.NewLimiter(0, 5, client, tidegate.Attributes{"client_id": t.Name(), "resource": "none"}); none.Allow() {
+		t.Error("a rate of zero allows an event")
+	}
+	// A thousand come with the request, and the policy has two.
+	policys := rate.NewLimiter(1_000, 1_000, client, tidegate.Attributes{"client_id": t.Name(), "resource": "hour"})
+	if burst := policys.Burst(); burst != 2 {
+		t.Errorf("a policy of 2 lets %d through at once", burst)
+	}
+}
+
+func TestAReservationOfItsOwnNumbersIsGivenBack(t *testing.T) {
+	limiter := rate.NewLimiter(rate.Every(time.Hour), 1, connect(t), tidegate.Attributes{"client_id": t.Name()})
+	began := time.Now()
+	// A bucket has no delay, and what has happened is not given back.
+	limiter.Reserve().CancelAt(began)
+	taken := limiter.Reserve()
+	if !taken.OK() || limiter.Allow() {
+		t.Errorf("after one was given back, one is left: %v", taken.OK())
 	}
 }
 

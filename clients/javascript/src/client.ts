@@ -18,6 +18,7 @@ import type {
   Event,
   Explanation,
   Failure,
+  Limits,
   Refunded,
   Renewed,
   Stats,
@@ -40,6 +41,16 @@ export interface AllowOptions extends CallOptions {
   cost?: number;
   /** Answer as if it were spent, and spend nothing. */
   peek?: boolean;
+  /** Decide where no policy applies. */
+  limits?: Limits;
+}
+
+/** A call to `refund`. */
+export interface RefundOptions extends CallOptions {
+  /** Units that come back, 1 if absent. */
+  cost?: number;
+  /** Those that the units were asked for with. */
+  limits?: Limits;
 }
 
 interface Waiting {
@@ -74,7 +85,7 @@ export class Tidegate {
   async allow(attributes: Attributes, options: AllowOptions = {}): Promise<Decision> {
     const started = performance.now();
     const deadline = this.#deadline(started, options);
-    const question: Question = { attributes, cost: options.cost ?? 1, peek: options.peek ?? false };
+    const question = questionOf({ ...options, attributes });
     let decision = this.#denials.find(question, started);
     if (!decision) {
       try {
@@ -92,15 +103,14 @@ export class Tidegate {
 
   /** Decides as if the server had not answered: what a middleware does where it refuses what it is asked. @internal */
   alone(attributes: Attributes, options: AllowOptions = {}): Decision {
-    const question = { attributes, cost: options.cost ?? 1, peek: options.peek ?? false };
-    return this.#fallBack(question, "status");
+    return this.#fallBack(questionOf({ ...options, attributes }), "status");
   }
 
   /** Asks for several decisions, in their order. Throws only `InvalidRequest`. */
   async batch(requests: readonly Ask[], options: CallOptions = {}): Promise<Decision[]> {
     const started = performance.now();
     const deadline = this.#deadline(started, options);
-    const questions = requests.map(({ attributes, cost = 1, peek = false }) => ({ attributes, cost, peek }));
+    const questions = requests.map(questionOf);
     const decisions = questions.map((question) => this.#denials.find(question, started));
     const asked = questions.filter((_, at) => decisions[at] === undefined);
     const answers: Decision[] = [];
@@ -128,10 +138,10 @@ export class Tidegate {
   }
 
   /** Gives units back. Throws only `InvalidRequest`. */
-  async refund(attributes: Attributes, options: CallOptions & { cost?: number } = {}): Promise<Refunded> {
+  async refund(attributes: Attributes, options: RefundOptions = {}): Promise<Refunded> {
     const started = performance.now();
     const deadline = this.#deadline(started, options);
-    const body = bodyOf({ attributes, cost: options.cost ?? 1, peek: false });
+    const body = bodyOf(questionOf({ ...options, attributes }));
     let refunded: Refunded;
     try {
       refunded = this.#read(
@@ -150,7 +160,7 @@ export class Tidegate {
   async acquire(attributes: Attributes, options: CallOptions = {}): Promise<Permit> {
     const started = performance.now();
     const deadline = this.#deadline(started, options);
-    const question = { attributes, cost: 1, peek: false };
+    const question = questionOf({ attributes });
     let decision: Decision;
     try {
       decision = await this.#askOne("/v1/permits", question, deadline);
@@ -450,9 +460,24 @@ function failureOf(error: unknown): Failure {
   throw error;
 }
 
-function bodyOf({ attributes, cost, peek }: Question): string {
+/** A question with nothing left out. */
+function questionOf({ attributes, cost = 1, peek = false, limits }: Ask): Question {
+  return { attributes, cost, peek, limits };
+}
+
+function bodyOf({ attributes, cost, peek, limits }: Question): string {
   // What is undefined is left out.
-  return JSON.stringify({ attributes, cost: cost === 1 ? undefined : cost, peek: peek || undefined });
+  return JSON.stringify({
+    attributes,
+    cost: cost === 1 ? undefined : cost,
+    peek: peek || undefined,
+    limits: limits && {
+      limit: limits.limit,
+      window_seconds: limits.windowSeconds,
+      algorithm: limits.algorithm,
+      burst: limits.burst,
+    },
+  });
 }
 
 function problemOf(reply: Reply): types.Problem {

@@ -1,20 +1,20 @@
 /**
  * A store for express-rate-limit: `rateLimit({ windowMs: 60_000, limit: 100, store: new TidegateStore() })`.
  *
- * express-rate-limit hands a store a key, while Tidegate counts by its policies. So each limit of the application
- * needs the policy that `policyOf` writes; a limit without one is said once.
+ * The numbers of the application go with each question, and hold where no policy applies. `policyOf` writes the policy
+ * by which the server takes a limit over, to change it without the application.
  */
 
 import { Tidegate } from "./client.js";
 import { bounded } from "./middleware.js";
 import type { Options } from "./options.js";
-import type { Attributes, Decision } from "./types.js";
+import type { Attributes, Decision, Limits } from "./types.js";
 
 /** What the store is made with, beside the options of the client. */
 export interface StoreOptions extends Options {
   /** Tells applications apart, `express-rate-limit` if absent. */
   resource?: string;
-  /** Is told once that a limit has no policy, `console.warn` if absent. */
+  /** Is told once that nothing limits, `console.warn` if absent. */
   warn?: (message: string) => void;
 }
 
@@ -22,6 +22,10 @@ interface Hits {
   totalHits: number;
   resetTime: Date | undefined;
 }
+
+/** What the server takes: a window of 90 days, a billion units. */
+const LONGEST_SECONDS = 7_776_000;
+const MOST = 1_000_000_000;
 
 /** The policy for a limit of the application, for the file of the server. */
 export function policyOf(limit: number, windowMs: number, resource = "express-rate-limit"): string {
@@ -48,6 +52,7 @@ export class TidegateStore {
   #warned = false;
   #limit = 0;
   #window = "";
+  #limits: Limits | undefined;
 
   constructor(options: StoreOptions = {}) {
     this.#client = new Tidegate(options);
@@ -58,8 +63,15 @@ export class TidegateStore {
   /** Is told the application's limit. */
   init(options: { windowMs: number; limit?: unknown }): void {
     if (typeof options.limit !== "number") throw new TypeError("TidegateStore needs `limit` to be a number");
+    const windowSeconds = options.windowMs / 1000;
+    const isTaken =
+      Number.isInteger(windowSeconds) &&
+      windowSeconds >= 1 &&
+      windowSeconds <= LONGEST_SECONDS &&
+      options.limit <= MOST;
     this.#limit = options.limit;
-    this.#window = `${options.limit}/${options.windowMs / 1000}`;
+    this.#window = `${options.limit}/${windowSeconds}`;
+    this.#limits = isTaken ? { limit: options.limit, windowSeconds, algorithm: "fixed_window" } : undefined;
   }
 
   /** Takes a unit; more than the limit if it was denied. */
@@ -79,13 +91,21 @@ export class TidegateStore {
 
   /** Gives a unit back. */
   async decrement(key: string): Promise<void> {
-    await this.#client.refund(await this.#attributes(key));
+    await this.#giveBack(key, 1);
   }
 
   /** Gives back what is used under a key. */
   async resetKey(key: string): Promise<void> {
     const used = this.#used(await this.#ask(key, 0));
-    if (used > 0) await this.#client.refund(await this.#attributes(key), { cost: used });
+    if (used > 0) await this.#giveBack(key, used);
+  }
+
+  async #giveBack(key: string, cost: number): Promise<void> {
+    await this.#client.refund(await this.#attributes(key), { cost, ...this.#own });
+  }
+
+  get #own(): { limits?: Limits } {
+    return this.#limits ? { limits: this.#limits } : {};
   }
 
   async #attributes(key: string): Promise<Attributes> {
@@ -93,12 +113,12 @@ export class TidegateStore {
   }
 
   async #ask(key: string, cost: number): Promise<Decision> {
-    const decision = await this.#client.allow(await this.#attributes(key), { cost });
+    const decision = await this.#client.allow(await this.#attributes(key), { cost, ...this.#own });
     if (decision.noMatch && !this.#warned) {
       this.#warned = true;
       this.#warn(
-        `no policy of Tidegate applies to resource=${this.#resource} limit=${this.#window}, so it limits ` +
-          "nothing: add what policyOf writes to the server's file",
+        `no policy of Tidegate applies to resource=${this.#resource} limit=${this.#window}, and the server takes none like ` +
+          "it from an application: on_no_match decides; add what policyOf writes to the server's file",
       );
     }
     return decision;

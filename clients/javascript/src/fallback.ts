@@ -5,7 +5,7 @@
  */
 
 import type { Fallback } from "./options.js";
-import type { Attributes, Decision, ServerDecision } from "./types.js";
+import type { Attributes, Decision, Limits, ServerDecision } from "./types.js";
 
 const LONGEST = 512;
 
@@ -14,6 +14,7 @@ export interface Question {
   attributes: Attributes;
   cost: number;
   peek: boolean;
+  limits: Limits | undefined;
 }
 
 interface Kept {
@@ -21,11 +22,21 @@ interface Kept {
   until: number;
   since: number;
   cost: number;
+  limits: Limits | undefined;
   decision: Decision;
 }
 
 function keyOf(attributes: Attributes): string {
   return JSON.stringify(Object.entries(attributes).sort(([a], [b]) => (a < b ? -1 : a > b ? 1 : 0)));
+}
+
+function sameLimits(one: Limits | undefined, other: Limits | undefined): boolean {
+  return (
+    one?.limit === other?.limit &&
+    one?.windowSeconds === other?.windowSeconds &&
+    one?.algorithm === other?.algorithm &&
+    one?.burst === other?.burst
+  );
 }
 
 /** Denials that are still good. Bounded: then the oldest makes room. */
@@ -51,7 +62,7 @@ export class Denials {
       this.#kept.delete(key);
       return undefined;
     }
-    if (question.cost < kept.cost) return undefined;
+    if (question.cost < kept.cost || !sameLimits(question.limits, kept.limits)) return undefined;
     return remembered(kept.decision, now - kept.since);
   }
 
@@ -67,7 +78,8 @@ export class Denials {
     const until = now + Math.min(wait, this.longestMs);
     const key = keyOf(question.attributes);
     this.#kept.delete(key);
-    this.#kept.set(key, { until, since: now, cost: question.cost, decision });
+    const { cost, limits } = question;
+    this.#kept.set(key, { until, since: now, cost, limits, decision });
     if (this.#kept.size > this.most) {
       this.#kept.delete(oldest(this.#kept));
       this.evicted += 1;

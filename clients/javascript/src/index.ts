@@ -1,6 +1,6 @@
 /** Asks Tidegate, a rate-limit service, and is never the reason of an outage. */
 
-export { type AllowOptions, type CallOptions, Permit, Tidegate } from "./client.js";
+export { type AllowOptions, type CallOptions, Permit, type RefundOptions, Tidegate } from "./client.js";
 export type { Fallback, Options } from "./options.js";
 export {
   type Ask,
@@ -12,6 +12,7 @@ export {
   type FieldError,
   InvalidRequest,
   type Lease,
+  type Limits,
   type Mode,
   type Part,
   type PolicyExplanation,

@@ -28,6 +28,11 @@ function optionsOf(given, url) {
   return url === undefined ? options : { ...options, url };
 }
 
+/** The limits that a call brings. */
+function limitsOf({ limits }) {
+  return limits && camel(limits);
+}
+
 /** Makes the calls of a case, and says what comes of them as conformance.json writes it. */
 class Asker {
   #client;
@@ -54,10 +59,13 @@ class Asker {
   #result(step) {
     const { cost, peek, deadline_ms } = step;
     const options = Object.fromEntries(
-      Object.entries({ cost, peek, deadlineMs: deadline_ms }).filter(([, value]) => value !== undefined),
+      Object.entries({ cost, peek, deadlineMs: deadline_ms, limits: limitsOf(step) }).filter(
+        ([, value]) => value !== undefined,
+      ),
     );
     if (step.permit) return this.#permits[step.permit][step.call]();
-    return this.#client[step.call](step.requests?.map(text) ?? text(step.attributes), options);
+    const requests = step.requests?.map((item) => ({ ...text(item), limits: limitsOf(item) }));
+    return this.#client[step.call](requests ?? text(step.attributes), options);
   }
 }
 

@@ -420,7 +420,7 @@ describe("express-rate-limit", () => {
       server.close();
     }));
 
-  test("says once that a limit has no policy", () =>
+  test("a limit without a policy holds from the first request", () =>
     withLimits(async ({ url }) => {
       const said = [];
       const store = new TidegateStore({
@@ -429,9 +429,38 @@ describe("express-rate-limit", () => {
         deadlineMs: 5_000,
         warn: (line) => said.push(line),
       });
-      store.init({ windowMs: 1_000, limit: 5 });
+      store.init({ windowMs: DAY, limit: 2 });
+      const hits = async () => (await store.increment("e3")).totalHits;
+      assert.deepEqual([await hits(), await hits(), await hits()], [1, 2, 3]);
+      await store.decrement("e3");
+      assert.deepEqual([await hits(), await hits()], [2, 3]);
+      await store.resetKey("e3");
+      assert.equal((await store.get("e3")).totalHits, 0);
+      assert.deepEqual(said, []);
+    }));
+
+  test("a policy decides where there is one", () =>
+    withLimits(async ({ url }) => {
+      // The file's policy for `3/86400` has three, whatever number comes with the request.
+      const client = new Tidegate({ url, token: TOKEN, deadlineMs: 5_000 });
+      const attributes = { client_id: "e4", resource: "express-rate-limit", limit: "3/86400" };
+      const limits = { limit: 1_000, windowSeconds: 86_400 };
+      const ask = async () => (await client.allow(attributes, { limits })).allowed;
+      assert.deepEqual([await ask(), await ask(), await ask(), await ask()], [true, true, true, false]);
+    }));
+
+  test("says once that a limit is none that a server takes", () =>
+    withLimits(async ({ url }) => {
+      const said = [];
+      const store = new TidegateStore({
+        url,
+        token: TOKEN,
+        deadlineMs: 5_000,
+        warn: (line) => said.push(line),
+      });
+      store.init({ windowMs: 500, limit: 5 });
       for (let hit = 0; hit < 9; hit += 1) assert.equal((await store.increment("e2")).totalHits, 1);
       assert.equal(said.length, 1);
-      assert.match(said[0], /limit=5\/1,/);
+      assert.match(said[0], /limit=5\/0.5,/);
     }));
 });

@@ -57,6 +57,8 @@ holds<Same<SimpleFields<Api<"FieldError">>, SimpleFields<own.FieldError>>>();
 // What a request may have; the document gives `cost` and `peek` defaults, which makes them optional to send.
 holds<Same<keyof Api<"DecisionBody">, keyof own.Ask>>();
 holds<Same<SimpleFields<Api<"DecisionBody">>, SimpleFields<own.Ask>>>();
+holds<Same<keyof Api<"LimitsBody">, keyof own.Limits>>();
+holds<Same<SimpleFields<Api<"LimitsBody">>, SimpleFields<own.Limits>>>();
 // The check itself: another field, or one that may be absent, is not the same shape.
 holds<Same<SameShape<{ a: string }, { a: string; b?: number }>, false>>();
 holds<Same<SameShape<{ a: string }, { a?: string }>, false>>();

@@ -338,6 +338,7 @@ MODELS = {
     "Problem": _types.Problem,
     "FieldError": _types.FieldError,
     "DecisionBody": _types.Request,
+    "LimitsBody": _types.Limits,
 }
 OWN_FIELDS = {
     "DecisionReply": {"source", "failure", "rate_limit_policy", "rate_limit"},

@@ -19,6 +19,7 @@ from tidegate import (
     Event,
     Fallback,
     InvalidRequest,
+    Limits,
     Permit,
     Request,
     Unavailable,
@@ -47,13 +48,19 @@ def plain(result: Any) -> Any:
     return dataclasses.asdict(result)
 
 
+def limits(step: dict[str, Any]) -> Limits | None:
+    return Limits(**step["limits"]) if "limits" in step else None
+
+
 def arguments(step: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {name: step[name] for name in ("cost", "peek", "deadline_ms") if name in step}
+    if "limits" in step:
+        found["limits"] = limits(step)
     if "attributes" in step:
         found["attributes"] = text(step["attributes"])
     if "requests" in step:
         found["requests"] = [
-            Request(text(item["attributes"]), item.get("cost", 1), item.get("peek", False))
+            Request(text(item["attributes"]), item.get("cost", 1), item.get("peek", False), limits(item))
             for item in step["requests"]
         ]
     return found

@@ -21,6 +21,7 @@ from slowapi import _rate_limit_exceeded_handler
 from slowapi.errors import RateLimitExceeded
 
 from support import TOKEN, Server, server
+from tidegate import Client, Limits
 from tidegate.limits_storage import TidegateStorage, policies
 
 CONFIG = pathlib.Path(__file__).parent / "limits.toml"
@@ -73,12 +74,36 @@ def test_moving_windows(own: Server) -> None:
     assert not limiter.test(LIMIT, "m1")
 
 
-def test_a_limit_without_a_policy_is_said_once(own: Server, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_limit_without_a_policy_holds_from_the_first_request(
+    own: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    two = parse("2/day")
+    for kind in (FixedWindowRateLimiter, MovingWindowRateLimiter):
+        resource = kind.__name__
+        limiter = kind(TidegateStorage(uri(own, resource), deadline_ms=5000))
+        with caplog.at_level(logging.WARNING, "tidegate"):
+            assert [limiter.hit(two, "n1") for _ in range(3)] == [True, True, False], resource
+            assert limiter.get_window_stats(two, "n1").remaining == 0
+            limiter.clear(two, "n1")
+            assert limiter.hit(two, "n1", cost=2), resource
+            assert not limiter.hit(two, "n1"), resource
+    assert not caplog.records
+
+
+def test_a_policy_decides_where_there_is_one(own: Server) -> None:
+    # The file's policy for `3/day` has three, whatever number comes with the request.
+    client = Client(f"http://127.0.0.1:{own.port}", deadline_ms=5000)
+    attributes = {"client_id": "p1", "resource": "limits", "limit": "3/86400"}
+    many = Limits(1_000, 86_400)
+    assert [client.allow(attributes, limits=many).allowed for _ in range(4)] == [True, True, True, False]
+
+
+def test_a_limit_that_no_server_takes_is_said_once(own: Server, caplog: pytest.LogCaptureFixture) -> None:
     limiter = FixedWindowRateLimiter(TidegateStorage(uri(own), deadline_ms=5000))
     with caplog.at_level(logging.WARNING, "tidegate"):
-        assert all(limiter.hit(parse("7/day"), "n1") for _ in range(9))
+        assert all(limiter.hit(parse("7/year"), "n1") for _ in range(9))
     assert len(caplog.records) == 1
-    assert "limit=7/86400" in caplog.text
+    assert "limit=7/31104000" in caplog.text
 
 
 def test_slowapi(own: Server) -> None:

@@ -49,6 +49,10 @@ function place(entry: Entry): string | undefined {
     case "route":
     case "upstream":
       return href(["gateway"], { [entry.kind]: entry.name });
+    case "key":
+      return href(["keys"], { id: entry.name });
+    case "candidate":
+      return href(["gateway"]);
     case "edge_backend":
       return href(["edge"], { backend: entry.name });
     case FILE:

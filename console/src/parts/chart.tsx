@@ -61,6 +61,9 @@ function clock(ticks: number[], [first, last]: [number, number]): string[] {
 
 const dark = matchMedia("(prefers-color-scheme: dark)");
 
+/** How much larger letters are than on a screen on a desk, as the page has them. */
+const scale = () => parseFloat(getComputedStyle(document.documentElement).fontSize) / 14;
+
 /** How the legend draws a line that is drawn so. */
 function styleOf(dash: number[] | undefined): string {
   if (!dash) return "solid";
@@ -85,7 +88,7 @@ export function Chart(props: ChartProps) {
     make();
     const resized = new ResizeObserver(() => {
       const { width } = element.getBoundingClientRect();
-      if (width > 0) plot.current?.setSize({ width, height: newest.current.height ?? 160 });
+      if (width > 0) plot.current?.setSize({ width, height: scale() * (newest.current.height ?? 160) });
     });
     resized.observe(element);
     dark.addEventListener("change", make);
@@ -131,15 +134,16 @@ function options(element: HTMLElement, newest: { current: ChartProps }): uPlot.O
     return getComputedStyle(probe).color;
   };
   const { lines, isTime = true, isWhole, counts, unit = " s", height = 160 } = newest.current;
+  const by = scale();
   const axis: uPlot.Axis = {
     stroke: color("--dim"),
     grid: { stroke: color("--rule"), width: 1 },
     ticks: { show: false },
-    font: `11px ${style.fontFamily}`,
+    font: `${11 * by}px ${style.fontFamily}`,
   };
   const made: uPlot.Options = {
     width: Math.max(element.getBoundingClientRect().width, 120),
-    height,
+    height: by * height,
     legend: { show: false },
     cursor: { drag: { x: false, y: false }, points: { show: false } },
     scales: {
@@ -155,20 +159,20 @@ function options(element: HTMLElement, newest: { current: ChartProps }): uPlot.O
       isTime
         ? {
             ...axis,
-            size: 24,
-            space: 90,
+            size: 24 * by,
+            space: 90 * by,
             values: (plot, ticks) => clock(ticks, [plot.scales.x?.min ?? 0, plot.scales.x?.max ?? 0]),
           }
         : {
             ...axis,
             ...(isWhole ? { incrs: WHOLE } : {}),
-            size: 24,
+            size: 24 * by,
             values: (_, ticks) => ticks.map((tick) => `${tick}${unit}`),
           },
       {
         ...axis,
         ...(counts ? { incrs: WHOLE } : {}),
-        size: 62,
+        size: 62 * by,
         values: (_, ticks) => ticks.map((tick) => newest.current.format(tick)),
       },
     ],

@@ -2,6 +2,7 @@
 // systems, certificates. What is down or late is named; what is well is counted.
 
 import { ask } from "../api";
+import { CERTIFICATE_SOON, certificates } from "../certificates";
 import { breakers } from "../events";
 import { bytes, count, counted, wait } from "../format";
 import { type Reading, type Series, total } from "../metrics";
@@ -12,8 +13,6 @@ import { Badge, Meter, Panel, Problem } from "./basics";
 
 /** Most servers of a kind that are named. */
 const NAMED = 5;
-/** What ends sooner is said, in seconds. */
-const CERTIFICATE_SOON = 14 * 86_400;
 /** A forward whose oldest line waits longer is late, in seconds. */
 const FORWARD_LATE = 300;
 
@@ -87,17 +86,7 @@ interface Trouble {
 function troubles(now: Reading): Trouble[] {
   const of = (family: string, says: (series: Series) => Trouble | undefined) =>
     (now.families.get(family) ?? []).flatMap((series) => says(series) ?? []);
-  const certificate = (name: string, seconds: number): Trouble | undefined =>
-    seconds >= CERTIFICATE_SOON
-      ? undefined
-      : {
-          name: "certificate",
-          says:
-            seconds > 0
-              ? `of ${name} ends in ${wait(1000 * seconds)}`
-              : `of ${name}: there is none that is good`,
-          isBad: seconds <= 0,
-        };
+  const ending = certificates(now).filter(({ left }) => left < CERTIFICATE_SOON);
   return [
     ...of("tidegate_config_last_reload_successful", ({ value }) =>
       value === 1
@@ -123,9 +112,14 @@ function troubles(now: Reading): Trouble[] {
         ? undefined
         : { name: "forward", says: `${labels.forward} is ${wait(1000 * value)} behind`, isBad: false },
     ),
-    ...of("tidegate_tls_certificate_seconds_left", ({ labels, value }) =>
-      certificate(`the listener ${labels.server}`, value),
-    ),
+    ...ending.slice(0, NAMED).map(({ of, left }) => ({
+      name: "certificate",
+      says: left > 0 ? `of ${of} ends in ${wait(1000 * left)}` : `of ${of}: there is none that is good`,
+      isBad: left <= 0,
+    })),
+    ...(ending.length > NAMED
+      ? [{ name: "certificate", says: `${count(ending.length - NAMED)} more end soon`, isBad: false }]
+      : []),
     ...of("tidegate_tls_last_reload_successful", ({ labels, value }) =>
       value === 1
         ? undefined
@@ -134,9 +128,6 @@ function troubles(now: Reading): Trouble[] {
             says: `of the listener ${labels.server}: its files as they are now were refused`,
             isBad: false,
           },
-    ),
-    ...of("tidegate_acme_certificate_seconds_left", ({ labels, value }) =>
-      certificate(labels.name ?? "", value),
     ),
   ];
 }

@@ -1,6 +1,7 @@
 // Each setting with its value and the layer it came from, and what is configured and not in force.
 
-import { count, wait } from "../format";
+import { CERTIFICATE_SOON, certificates } from "../certificates";
+import { count, counted, wait } from "../format";
 import { readings, useReadings } from "../metrics";
 import { useValue } from "../observable";
 import { useAsked } from "../parts/asked";
@@ -20,35 +21,22 @@ interface NotInForce {
   hidden: { name: string; stored_revision: number }[];
 }
 
-/** Sooner than this a certificate should have been renewed, in seconds. */
-const SOON = 14 * 86_400;
+/** Most certificates that are listed. */
+const MOST_CERTIFICATES = 30;
 
 /** The certificates that listeners show, and those that are had by ACME. */
 function Certificates() {
   useReadings();
   const now = useValue(readings).at(-1);
-  const of = (family: string) => now?.families.get(family) ?? [];
-  const rows = [
-    ...of("tidegate_tls_certificate_seconds_left").map(({ labels, value }) => ({
-      of: `listener ${labels.server}`,
-      left: value,
-      isRefused: of("tidegate_tls_last_reload_successful").some(
-        (it) => it.labels.server === labels.server && it.value !== 1,
-      ),
-    })),
-    ...of("tidegate_acme_certificate_seconds_left").map(({ labels, value }) => ({
-      of: `name ${labels.name}, by ACME`,
-      left: value,
-      isRefused: false,
-    })),
-  ];
+  const rows = now ? certificates(now) : [];
+  const more = rows.length - MOST_CERTIFICATES;
   if (rows.length === 0) return null;
   return (
-    <Panel title="Certificates" wide>
+    <Panel title={counted(rows.length, "certificate")} wide>
       <ul class="plain">
-        {rows.map(({ of, left, isRefused }) => (
+        {rows.slice(0, MOST_CERTIFICATES).map(({ of, left, isRefused }) => (
           <li key={of}>
-            <Badge kind={left <= 0 ? "bad" : left < SOON || isRefused ? "warn" : "good"}>
+            <Badge kind={left <= 0 ? "bad" : left < CERTIFICATE_SOON || isRefused ? "warn" : "good"}>
               {left <= 0 ? "none that is good" : `good for ${wait(1000 * left)}`}
             </Badge>{" "}
             {of}
@@ -56,6 +44,7 @@ function Certificates() {
           </li>
         ))}
       </ul>
+      {more > 0 && <p class="hint">{count(more)} more are good for longer than these.</p>}
     </Panel>
   );
 }

@@ -1,5 +1,5 @@
 // The gateway: what it answers, as a whole and by route; its upstreams with their servers, the breakers of both with the calls
-// that they judge, the last requests, and where one would go.
+// that they judge, the candidate, the last requests, and where one would go.
 
 import { ask } from "../api";
 import { count, counted, latency, percent, perSecond, speed } from "../format";
@@ -8,6 +8,7 @@ import { useValue } from "../observable";
 import { useAsked } from "../parts/asked";
 import { Badge, chosen, Empty, Panel, Problem, Scroll, Stat } from "../parts/basics";
 import { type Breaker, BreakerBadge, BreakerRule, BreakerWindow, useBreakers } from "../parts/breaker";
+import { Candidate } from "../parts/candidate";
 import { ExplainForm } from "../parts/explain_form";
 import { type ExplainedRoute, RouteSentences } from "../parts/explained_route";
 import { ORIGINS } from "../policy";
@@ -71,7 +72,11 @@ export function Gateway(props: { query: URLSearchParams }) {
   return (
     <div class="grid">
       {now && <Now now={now} before={before} />}
-      <Panel title={counted(routes.body.documents.length, "route")} wide>
+      <Panel
+        title={counted(routes.body.documents.length, "route")}
+        wide
+        actions={byRoute?.rows && <a href={href(["gateway", "analytics"])}>Requests over time</a>}
+      >
         {byRoute && !byRoute.rows && (
           <p class="hint">
             Requests are not counted by route in this process: <code>gateway.analytics = true</code> in the
@@ -123,6 +128,10 @@ export function Gateway(props: { query: URLSearchParams }) {
           />
         ))}
       </div>
+      <Candidate
+        routes={routes.body.documents.map(({ document }) => document)}
+        upstreams={upstreams.body.documents.map(({ document }) => document)}
+      />
       <LastRequests />
       <ExplainForm
         title="Where would a request go?"

@@ -2,6 +2,7 @@
 
 import { useMemo } from "preact/hooks";
 import { bytes, count, counted, percent, perSecond, speed, wait } from "../format";
+import { useWithPast } from "../history";
 import { earlier, quantile, type Reading, rate, readings, total, useReadings } from "../metrics";
 import { useValue } from "../observable";
 import { useAsked } from "../parts/asked";
@@ -27,14 +28,19 @@ interface Oldest {
 /** How often the oldest line is asked for, in milliseconds. */
 const OLDEST_PERIOD = 30_000;
 
+/** Metrics per second over time. */
+function useDrawn(all: readonly Reading[]) {
+  return useMemo(() => {
+    const pairs = all.map((reading, place) => [all[Math.max(place - 1, 0)] as Reading, reading] as const);
+    return { at: pairs.map(([, { at }]) => at / 1000), values: [pairs.map(([a, b]) => rate(a, b, taken))] };
+  }, [all]);
+}
+
 export function Intake(props: { query: URLSearchParams }) {
   useReadings();
   const all = useValue(readings);
   const now = all.at(-1);
-  const drawn = useMemo(() => {
-    const pairs = all.map((reading, place) => [all[Math.max(place - 1, 0)] as Reading, reading] as const);
-    return { at: pairs.map(([, { at }]) => at / 1000), values: [pairs.map(([a, b]) => rate(a, b, taken))] };
-  }, [all]);
+  const drawn = useDrawn(useWithPast(all, 300));
   if (!now) return <Empty>Reading …</Empty>;
   if (!now.families.has("tidegate_intake_batches_total")) {
     return (

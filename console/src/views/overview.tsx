@@ -5,6 +5,7 @@ import { ANSWERS, type Answer, answered, DURATIONS, isDecision } from "../answer
 import { addressOf } from "../api";
 import { revision } from "../events";
 import { count, latency, percent, perSecond, speed } from "../format";
+import { useWithPast } from "../history";
 import {
   earlier,
   type Quantile,
@@ -32,7 +33,7 @@ const NEAR = 0.8;
 /** Rates and quantiles are of the last ten seconds. */
 const RECENT = 10;
 
-export function Overview() {
+export function Overview(props: { query: URLSearchParams }) {
   useReadings();
   const all = useValue(readings);
   const failed = useValue(trouble);
@@ -49,7 +50,7 @@ export function Overview() {
     <div class="grid">
       <Now now={now} before={before} />
       <Health now={now} />
-      <OverTime all={all} />
+      <OverTime all={all} last={props.query.get("last") === "hour" ? "hour" : "minutes"} />
       <ByPolicy now={now} before={before} />
       <ByDoor now={now} before={before} />
       <MostDenied most={8} />
@@ -135,13 +136,32 @@ function speedsUntil(reading: Reading, since: Reading): Speeds {
   return speeds;
 }
 
-function OverTime({ all }: { all: readonly Reading[] }) {
+/** How much of the past the charts have, in seconds. */
+const SPANS = {
+  minutes: { seconds: 300, label: "five minutes", other: "hour" },
+  hour: { seconds: 3_600, label: "hour", other: "minutes" },
+} as const;
+
+/** Shortest time that a quantile is of, in milliseconds. */
+const QUANTILES_OF = 9_000;
+
+/** The reading with which that of `place` is compared. */
+function compared(all: readonly Reading[], place: number): Reading {
+  const until = all[place] as Reading;
+  let before = Math.max(place - 1, 0);
+  while (before > 0 && until.at - (all[before] as Reading).at < QUANTILES_OF) before -= 1;
+  return all[before] as Reading;
+}
+
+function OverTime({ all: own, last }: { all: readonly Reading[]; last: keyof typeof SPANS }) {
+  const { seconds, label, other } = SPANS[last];
+  const all = useWithPast(own, seconds);
   const drawn = useMemo(() => {
     // The first has nothing before it: a rate of nothing.
     const pairs = all.map((reading, place) => [all[Math.max(place - 1, 0)] as Reading, reading] as const);
     const rates = (answer: Answer) =>
       pairs.map(([a, b]) => rate(a, b, (reading) => answered(reading, answer)));
-    const speeds = pairs.map(([, b], place) => speedsUntil(b, all[Math.max(place - 5, 0)] as Reading));
+    const speeds = pairs.map(([, b], place) => speedsUntil(b, compared(all, place)));
     return {
       at: pairs.map(([, { at }]) => at / 1000),
       requests: ANSWERS.map(rates),
@@ -150,11 +170,19 @@ function OverTime({ all }: { all: readonly Reading[] }) {
       below: speeds.flatMap(({ p50, p99 }) => [p50, p99]).find((quantile) => quantile?.isBelow),
     };
   }, [all]);
+  const end = drawn.at.at(-1) ?? 0;
+  const from = new Date(1000 * (drawn.at[0] ?? 0)).toLocaleTimeString("sv", { timeStyle: "medium" });
+  const span = last === "hour" ? { span: [end - seconds, end] as [number, number] } : {};
   return (
     <>
-      <Panel title="Requests per second">
+      <Panel
+        title="Requests per second"
+        actions={
+          <a href={href([], other === "hour" ? { last: other } : {})}>The last {SPANS[other].label}</a>
+        }
+      >
         <Chart
-          summary={`Requests per second over the last five minutes; now ${perSecond(drawn.requests[0]?.at(-1))} allowed, ${perSecond(drawn.requests[1]?.at(-1))} denied and ${perSecond(drawn.requests[2]?.at(-1))} under no policy.`}
+          summary={`Requests per second over the last ${label}, from ${from} on; now ${perSecond(drawn.requests[0]?.at(-1))} allowed, ${perSecond(drawn.requests[1]?.at(-1))} denied and ${perSecond(drawn.requests[2]?.at(-1))} under no policy.`}
           at={drawn.at}
           values={drawn.requests}
           lines={[
@@ -163,11 +191,12 @@ function OverTime({ all }: { all: readonly Reading[] }) {
             { label: "under no policy", color: "--dim", dash: [2, 3] },
           ]}
           format={perSecond}
+          {...span}
         />
       </Panel>
       <Panel title="Time to decide">
         <Chart
-          summary={`Time to decide over the last five minutes; now p50 ${speed(drawn.last?.p50)}, p99 ${speed(drawn.last?.p99)}.`}
+          summary={`Time to decide over the last ${label}; now p50 ${speed(drawn.last?.p50)}, p99 ${speed(drawn.last?.p99)}.`}
           at={drawn.at}
           values={drawn.speeds}
           lines={[
@@ -175,6 +204,7 @@ function OverTime({ all }: { all: readonly Reading[] }) {
             { label: "p99", color: "--warn", dash: [5, 3] },
           ]}
           format={latency}
+          {...span}
         />
         {drawn.below && (
           <p class="hint">

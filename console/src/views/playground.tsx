@@ -1,5 +1,5 @@
 // Algorithms on the same requests, side by side. What each says is asked of the server, which runs the very functions
-// that decide; nothing is counted there.
+// that decide; nothing is counted there. A request holds its permit of the concurrency limit until its lease ends.
 
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { ask, RequestError } from "../api";
@@ -95,7 +95,18 @@ function timesOf(pattern: string, numbers: Numbers): { times: number[]; whole: n
   return { times, whole };
 }
 
-const COMPARED = ["fixed_window", "sliding_log", "sliding_counter", "token_bucket", "leaky_bucket"];
+const COMPARED = [
+  "fixed_window",
+  "sliding_log",
+  "sliding_counter",
+  "token_bucket",
+  "leaky_bucket",
+  "concurrency",
+  "calendar",
+];
+
+/** Periods of a calendar, and how long one is at least, in milliseconds. */
+const PERIODS: Record<string, number> = { day: 86_400_000, month: 28 * 86_400_000 };
 
 function documentOf(algorithm: string, numbers: Record<string, string>): Document {
   const document: Document = { algorithm };
@@ -111,22 +122,32 @@ export function Playground(props: { query: URLSearchParams }) {
   const limit = value("limit", "10");
   const seconds = value("window", "10");
   const burst = value("burst", "");
+  const lease = value("lease", "2");
+  const period = PERIODS[value("period", "day")] ? value("period", "day") : "day";
+  const zone = value("zone", "UTC");
   const pattern = PATTERNS[value("pattern", "edge")] ? value("pattern", "edge") : "edge";
   const [clicks, setClicks] = useState<Asked[]>([]);
   const began = useRef(0);
   const change = (part: Record<string, string>) =>
-    choose(["playground"], { limit, window: seconds, burst, pattern, ...part });
+    choose(["playground"], { limit, window: seconds, burst, lease, period, zone, pattern, ...part });
   const numbers = { limit: Number(limit), window: 1000 * Number(seconds) };
   const until = WINDOWS * numbers.window;
   const [trial, whole] = useMemo(() => {
     const { times, whole } = timesOf(pattern, { limit: Number(limit), window: 1000 * Number(seconds) });
     const documents = COMPARED.map((algorithm) =>
-      documentOf(algorithm, { limit, window_seconds: seconds, burst }),
+      documentOf(algorithm, {
+        limit,
+        window_seconds: seconds,
+        burst,
+        lease_seconds: lease,
+        period,
+        time_zone: zone,
+      }),
     );
     const requests = pattern === "hand" ? clicks : times.map((at_ms) => ({ at_ms }));
     const until_ms = Math.max(Math.round(WINDOWS * 1000 * Number(seconds)) || 1, 1);
     return [{ policies: documents, requests, until_ms, points: POINTS }, whole] as const;
-  }, [limit, seconds, burst, pattern, clicks]);
+  }, [limit, seconds, burst, lease, period, zone, pattern, clicks]);
   const [answer, setAnswer] = useState<{ curves: Curve[]; trial: typeof trial }>();
   const [error, setError] = useState<unknown>();
   const isOpen = useValue(connection) === "open";
@@ -178,7 +199,39 @@ export function Playground(props: { query: URLSearchParams }) {
             <NumberInput {...attributes} value={burst} change={(text) => change({ burst: text })} />
           )}
         </Field>
-        <Field label="Requests come">
+        <Field
+          label="A request takes"
+          hint="in seconds; of the concurrency limit"
+          error={mistake("lease_seconds")}
+        >
+          {(attributes) => (
+            <NumberInput {...attributes} value={lease} change={(text) => change({ lease: text })} />
+          )}
+        </Field>
+        <Field label="Period" hint="of the calendar">
+          {(attributes) => (
+            <select
+              {...attributes}
+              value={period}
+              onChange={(event) => change({ period: event.currentTarget.value })}
+            >
+              {Object.keys(PERIODS).map((name) => (
+                <option key={name}>{name}</option>
+              ))}
+            </select>
+          )}
+        </Field>
+        <Field label="Time zone" hint="of the calendar" error={mistake("time_zone")}>
+          {(attributes) => (
+            <NumberInput
+              {...attributes}
+              inputMode="text"
+              value={zone}
+              change={(text) => change({ zone: text })}
+            />
+          )}
+        </Field>
+        <Field label="Requests come" wide>
           {(attributes) => (
             <select
               {...attributes}
@@ -223,6 +276,7 @@ export function Playground(props: { query: URLSearchParams }) {
             curve={curve}
             requests={shown.trial.requests}
             until={shown.trial.until_ms}
+            note={COMPARED[place] === "calendar" ? shortNote(period, shown.trial.until_ms) : undefined}
           />
         ))}
       </div>
@@ -231,7 +285,19 @@ export function Playground(props: { query: URLSearchParams }) {
   );
 }
 
-function Tried(props: { algorithm: string; curve: Curve; requests: Asked[]; until: number }) {
+/** What is said of a time in which no new period begins. */
+function shortNote(period: string, until: number): string | undefined {
+  if (until > (PERIODS[period] ?? 0)) return undefined;
+  return `All of it is within one ${period}. A window of ${count((PERIODS[period] ?? 0) / 1000)} seconds shows several.`;
+}
+
+function Tried(props: {
+  algorithm: string;
+  curve: Curve;
+  requests: Asked[];
+  until: number;
+  note: string | undefined;
+}) {
   const { curve, requests, until } = props;
   const drawn = useMemo(
     () => ({
@@ -267,6 +333,7 @@ function Tried(props: { algorithm: string; curve: Curve; requests: Asked[]; unti
         height={130}
       />
       <Strip verdicts={curve.verdicts} requests={requests} until={until} />
+      {props.note && <p class="hint">{props.note}</p>}
     </Panel>
   );
 }

@@ -57,6 +57,8 @@ pub struct CertificateStatus {
     pub name: Box<str>,
     /// Seconds for which its certificate is still good; `None`: there is none.
     pub seconds_left: Option<u64>,
+    /// The last second of that certificate, since 1970.
+    pub not_after: Option<u64>,
     /// Orders that failed since the last that did not.
     pub failures: u32,
     /// What is wrong, and what comes next.
@@ -121,6 +123,12 @@ impl Acme {
         Ok(Arc::new(acme))
     }
 
+    /// The directory of the authority that it orders from.
+    #[must_use]
+    pub fn directory(&self) -> &str {
+        &self.config.directory
+    }
+
     /// What an authority is answered that asks by HTTP.
     #[must_use]
     pub fn http_challenges(&self) -> HttpChallenges {
@@ -132,14 +140,15 @@ impl Acme {
     pub fn status(&self) -> Vec<CertificateStatus> {
         let now = now();
         let status = |name: &str, known: &Known| {
-            let seconds_left = known.shown().map(|pair| pair.validity.not_after.saturating_sub(now));
+            let not_after = known.shown().map(|pair| pair.validity.not_after);
+            let seconds_left = not_after.map(|end| end.saturating_sub(now));
             let Entry { failures, problem, retry_at, .. } = &known.entry;
             let trouble = match (failures, seconds_left) {
                 (0, Some(_)) => None,
                 (0, None) => Some("there is no certificate yet".to_owned()),
                 _ => Some(format!("{problem}; tried again in {} s", retry_at.saturating_sub(now))),
             };
-            CertificateStatus { name: name.into(), seconds_left, failures: *failures, trouble }
+            CertificateStatus { name: name.into(), seconds_left, not_after, failures: *failures, trouble }
         };
         self.known().iter().map(|(name, known)| status(name, known)).collect()
     }

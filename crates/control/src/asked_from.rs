@@ -7,9 +7,9 @@
 use tidegate_postgres::types::ToSql;
 use tidegate_postgres::{Client, Schema, migrate};
 
+use crate::database_error::unavailable;
 use crate::document::Accepted;
 use crate::error::Error;
-use crate::link::unavailable;
 use crate::statements::signed;
 
 /// Of the audit table in SQLite.

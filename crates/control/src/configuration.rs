@@ -33,6 +33,7 @@ use parking_lot::Mutex;
 use tidegate_algorithms::policy::Mistake;
 use tokio::sync::{oneshot, watch};
 
+use crate::MAX_WAITING;
 use crate::control::Control;
 use crate::difference::ChangeLines;
 use crate::document::{Author, Change, Revision};
@@ -40,9 +41,6 @@ use crate::draft::Draft;
 use crate::error::{ChangeError, Error};
 use crate::service::{Layers, Parts, Services};
 use crate::snapshot::Snapshot;
-
-/// Most edits that wait; more are turned away with 503.
-pub const MAX_WAITING: usize = 4_096;
 
 /// Most edits that are stored in one transaction.
 pub const MAX_TOGETHER: usize = 256;

@@ -19,10 +19,10 @@ use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, watch};
 
 use crate::database::DataDir;
+use crate::database_error::{in_time, unavailable};
 use crate::document::{Altered, AuditRow, Author, Change, Document, Kind, Precondition, Revision};
 use crate::draft::Draft;
 use crate::error::Error;
-use crate::link::{in_time, unavailable};
 use crate::local::Local;
 use crate::remote::Remote;
 use crate::rows;

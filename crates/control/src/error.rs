@@ -255,7 +255,7 @@ pub enum ChangeError {
         newest: Revision,
     },
     /// Try again later.
-    #[error("{} changes wait already", crate::configuration::MAX_WAITING)]
+    #[error("{} changes wait already", crate::MAX_WAITING)]
     TooManyWaiting,
     /// The control store refused, or failed. One failure may meet several changes.
     #[error(transparent)]

@@ -22,8 +22,9 @@ use tidegate_postgres::Place;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
+use crate::database_error::{NAME, in_time, unavailable};
 use crate::error::Error;
-use crate::link::{NAME, in_time, open, unavailable};
+use crate::link::open;
 use crate::messages::{CHANNEL, Messages, Told};
 use crate::presence::{self, NodesPresent};
 use crate::rows;

@@ -31,11 +31,13 @@
 //! Deliberately absent: the meaning of documents, HTTP, and reading the clock.
 
 mod asked_from;
+mod beside;
 mod configuration;
 mod control;
 mod copy;
 mod counts;
 mod database;
+mod database_error;
 mod difference;
 mod document;
 mod draft;
@@ -57,7 +59,7 @@ mod statements;
 mod turn;
 mod uses;
 
-pub use configuration::{ChangeStats, Configuration, Edit, MAX_TOGETHER, MAX_WAITING};
+pub use configuration::{ChangeStats, Configuration, Edit, MAX_TOGETHER};
 pub use control::{Control, Usage};
 pub use copy::COPY_FILE;
 pub use counts::{Added, Batch, Counted, MAX_COUNTED, Period, Span, Sums};
@@ -105,6 +107,9 @@ pub const MAX_ACTOR_BYTES: usize = 256;
 
 /// Most changes that one [`Control::apply`] takes.
 pub const MAX_CHANGES: usize = 1_000;
+
+/// Most edits that wait; more are turned away with 503.
+pub const MAX_WAITING: usize = 4_096;
 
 /// Most rows that one [`Control::audit`] returns.
 pub const MAX_AUDIT_PAGE: usize = 1_000;

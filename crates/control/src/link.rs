@@ -1,16 +1,12 @@
-//! One connection to the database that nodes share: its schema, its time, its words for failure.
+//! One connection to the database that nodes share, with its schema.
 
-use std::future::Future;
-
-use tidegate_postgres::{Error as PgError, Place, Schema, Session, migrate, text};
-use tokio::time::timeout;
+use tidegate_postgres::{Place, Schema, Session, migrate};
 
 use crate::asked_from;
+use crate::database_error::{NAME, unavailable};
 use crate::error::Error;
 use crate::uses;
 
-/// The schema's name in the database, and the channel's.
-pub(crate) const NAME: &str = "tidegate_control";
 const VERSION: i32 = 1;
 
 const SCHEMA: &str = "
@@ -32,14 +28,6 @@ const SCHEMA: &str = "
         after text
     );
 ";
-
-/// Bounds an operation.
-///
-/// # Errors
-/// Those of the operation; [`Error::Late`] if it takes too long.
-pub(crate) async fn in_time<T>(operation: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-    timeout(crate::OPERATION, operation).await.map_err(|_| Error::Late)?
-}
 
 /// A connection to a database whose schema this program knows.
 ///
@@ -64,9 +52,4 @@ pub(crate) async fn open(
         return Err(Error::Newer { path: NAME.into(), found: found.into(), supported: VERSION.into() });
     }
     Ok(client)
-}
-
-/// An error of the database from before anything was written.
-pub(crate) fn unavailable(error: PgError) -> Error {
-    Error::Unavailable { reason: text(&error) }
 }

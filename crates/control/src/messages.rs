@@ -16,9 +16,8 @@ use tidegate_postgres::Session;
 use tokio::sync::{broadcast, mpsc};
 use tokio::time::Instant;
 
-use crate::control::Control;
+use crate::database_error::unavailable;
 use crate::error::Error;
-use crate::link::unavailable;
 
 /// The channel's name in the database.
 pub(crate) const CHANNEL: &str = "tidegate_messages";
@@ -49,27 +48,6 @@ pub struct MessageStats {
     pub dropped: u64,
 }
 
-impl Control {
-    /// Tells the other nodes, if they can be told. Never blocks. In a data directory there is no other node to tell.
-    pub fn tell(&self, message: String) {
-        if let Some(remote) = self.remote() {
-            remote.messages().tell(message);
-        }
-    }
-
-    /// What the other nodes tell from now on; `None` in a data directory.
-    #[must_use]
-    pub fn heard(&self) -> Option<Heard> {
-        self.remote().map(|remote| remote.messages().heard.subscribe())
-    }
-
-    /// How many messages there were; `None` in a data directory.
-    #[must_use]
-    pub fn message_stats(&self) -> Option<MessageStats> {
-        self.remote().map(|remote| remote.messages().stats())
-    }
-}
-
 /// A message, and when it was told.
 #[derive(Debug)]
 pub(crate) struct Told {
@@ -81,7 +59,7 @@ pub(crate) struct Told {
 #[derive(Debug)]
 pub(crate) struct Messages {
     queue: mpsc::Sender<Told>,
-    heard: broadcast::Sender<Arc<str>>,
+    pub(crate) heard: broadcast::Sender<Arc<str>>,
     sent: AtomicU64,
     arrived: AtomicU64,
     dropped: AtomicU64,
@@ -96,14 +74,14 @@ pub(crate) fn outbox() -> (Messages, mpsc::Receiver<Told>) {
 }
 
 impl Messages {
-    fn tell(&self, message: String) {
+    pub(crate) fn tell(&self, message: String) {
         let is_long = message.len() > MAX_MESSAGE_BYTES;
         if is_long || self.queue.try_send(Told { message, at: Instant::now() }).is_err() {
             self.dropped.fetch_add(1, Relaxed);
         }
     }
 
-    fn stats(&self) -> MessageStats {
+    pub(crate) fn stats(&self) -> MessageStats {
         MessageStats {
             sent: self.sent.load(Relaxed),
             heard: self.arrived.load(Relaxed),

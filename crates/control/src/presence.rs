@@ -14,10 +14,8 @@ use std::sync::Arc;
 
 use tidegate_postgres::{Place, Session};
 
-use crate::control::Control;
+use crate::database_error::{in_time, unavailable};
 use crate::error::Error;
-use crate::link::{in_time, unavailable};
-use crate::remote::Remote;
 
 /// The first half of the locks' names.
 const CLASS: i32 = 0x7467_6e64;
@@ -28,22 +26,6 @@ const KEEPALIVE: &str =
 
 /// The nodes that are there.
 pub type NodesPresent = Arc<HashSet<u32>>;
-
-impl Control {
-    /// The number of this node among those that share the configuration, drawn anew at each start; 0 in a data
-    /// directory.
-    #[must_use]
-    pub fn node(&self) -> u32 {
-        self.remote().map_or(0, Remote::node)
-    }
-
-    /// The nodes that are there, as of some seconds ago; `None` while the database does not say. A caller that acts
-    /// on a node's absence waits first, since a node that connects again is absent for a moment.
-    #[must_use]
-    pub fn nodes_present(&self) -> Option<NodesPresent> {
-        self.remote().map_or_else(|| Some(Arc::new([0].into())), Remote::present)
-    }
-}
 
 /// The versions of the nodes that are connected to this database at this moment, this program's own not counted.
 ///

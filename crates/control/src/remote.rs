@@ -33,10 +33,11 @@ use tokio::task::AbortHandle;
 
 use crate::copy::{Copy, keep};
 use crate::counts::{self, Added, Batch, Period, Sums};
+use crate::database_error::in_time;
 use crate::document::{Accepted, AuditRow, Kind, Revision};
 use crate::error::Error;
 use crate::follow::{self, Contact};
-use crate::link::{in_time, open};
+use crate::link::open;
 use crate::messages::{Messages, outbox};
 use crate::presence::NodesPresent;
 use crate::rows;

@@ -10,9 +10,9 @@ use tidegate_postgres::types::ToSql;
 use tidegate_postgres::{Client, Row, SqlState};
 
 use crate::asked_from;
+use crate::database_error::{NAME, unavailable};
 use crate::document::{Accepted, Action, AuditRow, Author, Document, Kind, Revision};
 use crate::error::Error;
-use crate::link::{NAME, unavailable};
 use crate::snapshot::{History, Snapshot};
 use crate::statements::{revision, signed};
 use crate::turn;

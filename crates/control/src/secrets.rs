@@ -18,10 +18,9 @@ use rusqlite::{Connection, OptionalExtension, params};
 use serde::{Deserialize, Serialize};
 use tidegate_postgres::{Client, Schema, migrate};
 
-use crate::control::{Backend, Control};
+use crate::database_error::unavailable;
 use crate::document::Revision;
 use crate::error::Error;
-use crate::link::unavailable;
 use crate::replace::replace_file;
 use crate::statements::{revision, signed};
 
@@ -72,40 +71,6 @@ impl fmt::Debug for Secret {
             .field("name", &self.name)
             .field("version", &self.version)
             .finish_non_exhaustive()
-    }
-}
-
-impl Control {
-    /// All secrets, by name. While the shared database is away, those of this node's copy. Blocks.
-    ///
-    /// # Errors
-    /// [`Error::Unavailable`], [`Error::Late`] where there is no copy; [`Error::Database`] or [`Error::Corrupt`].
-    pub fn secrets(&self) -> Result<Vec<Secret>, Error> {
-        match &self.shared.backend {
-            Backend::Local(local) => local.secrets(),
-            Backend::Remote(remote) => remote.secrets(),
-        }
-    }
-
-    /// Puts a secret in the place of version `known`, 0 if there must be none; its version then. Blocks.
-    ///
-    /// # Errors
-    /// [`Error::Moved`]: it has another version by now. [`Error::Full`]; of the disk or the network:
-    /// [`Error::Database`], [`Error::Unavailable`] or [`Error::Unknown`]: read again before another attempt.
-    pub fn put_secret(&self, name: &str, body: &str, known: u64) -> Result<u64, Error> {
-        if body.len() > MAX_SECRET_BYTES {
-            return Err(Error::Full { what: "bytes of a secret", limit: MAX_SECRET_BYTES });
-        }
-        match &self.shared.backend {
-            Backend::Local(local) => local.put_secret((name, body, known)),
-            Backend::Remote(remote) => remote.put_secret((name, body, known)),
-        }
-    }
-
-    /// Whether other nodes share the configuration and the secrets.
-    #[must_use]
-    pub fn is_shared(&self) -> bool {
-        self.remote().is_some()
     }
 }
 

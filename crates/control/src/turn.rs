@@ -20,8 +20,8 @@ use std::time::Duration;
 use tidegate_postgres::{Client, Session, SqlState};
 use tokio::runtime::Handle;
 
+use crate::database_error::{in_time, unavailable};
 use crate::error::Error;
-use crate::link::{in_time, unavailable};
 use crate::spare::Spare;
 
 /// Number of the lock that a turn is: "tidectrl". Locks of another database have nothing to do with it.

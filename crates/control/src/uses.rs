@@ -9,10 +9,9 @@ use rusqlite::{Connection, TransactionBehavior, params};
 use tidegate_postgres::types::ToSql;
 use tidegate_postgres::{Client, Schema, migrate};
 
-use crate::control::{Backend, Control};
+use crate::database_error::unavailable;
 use crate::document::Kind;
 use crate::error::Error;
-use crate::link::unavailable;
 use crate::statements::{revision, signed};
 
 /// Its table in SQLite.
@@ -38,31 +37,6 @@ const SCHEMA: &str = "
 
 /// A document's name, and the civil second at which it was last of use.
 pub type Use = (String, u64);
-
-impl Control {
-    /// Keeps the seconds at which these documents were last of use, where that is later than what is kept. Uses of documents that
-    /// are gone are forgotten. Blocks.
-    ///
-    /// # Errors
-    /// [`Error::Database`], [`Error::Unavailable`], [`Error::Late`] or [`Error::Corrupt`].
-    pub fn keep_uses(&self, kind: Kind, uses: &[Use]) -> Result<(), Error> {
-        match &self.shared.backend {
-            Backend::Local(local) => local.keep_uses(kind, uses),
-            Backend::Remote(remote) => remote.keep_uses(kind, uses),
-        }
-    }
-
-    /// What is kept of documents that were of use in this second or later. Blocks.
-    ///
-    /// # Errors
-    /// As [`Control::keep_uses`].
-    pub fn uses(&self, kind: Kind, since: u64) -> Result<Vec<Use>, Error> {
-        match &self.shared.backend {
-            Backend::Local(local) => local.uses(kind, since),
-            Backend::Remote(remote) => remote.uses(kind, since),
-        }
-    }
-}
 
 pub(crate) fn write(connection: &mut Connection, kind: Kind, uses: &[Use]) -> rusqlite::Result<()> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;

@@ -32,7 +32,7 @@ use tokio::time::timeout;
 use crate::affinity::Affine;
 use crate::config::{ListenerConfig, OnUnhealthy};
 use crate::decisions::{PlacementDecision, Went, named};
-use crate::limits::{ConnectionPermit, Denial};
+use crate::limits::{Denial, LimitPermit, denied, refused_for};
 use crate::pacing::{ConnectionFacts, Pacer};
 use crate::pool::{Origin, Placed};
 use crate::relay::{Patience, Relay};
@@ -207,13 +207,13 @@ impl Arrived<'_> {
             region: region.clone(),
         };
         let mut attempts = 0;
-        let mut denied = None;
+        let mut denial = None;
         let reached = match permitted(&facts).await {
             Ok(permit) => {
                 let reached = self.reach(&app, location, affine, &mut attempts).await;
                 reached.map(|reached| (reached, permit))
             }
-            Err(denial) => Err(denied.insert(denial).refusal()),
+            Err(why) => Err(refused_for(denial.insert(why))),
         };
         let went = |(Reached { placed, .. }, _): &(Reached, _)| Went {
             backend: Arc::clone(&placed.backend.config.name),
@@ -236,11 +236,8 @@ impl Arrived<'_> {
         match reached {
             Ok((reached, permit)) => Some(self.begin(stream, reached, permit, (affine, attempts), facts)),
             Err(refusal) => {
-                let why: &dyn Display = match &denied {
-                    Some(denial) => denial,
-                    None => &refusal.why(),
-                };
-                listener.refuse(refusal, self.client, Some((&app, attempts)), why);
+                let why = denial.as_ref().map_or_else(|| refusal.why().to_owned(), denied);
+                listener.refuse(refusal, self.client, Some((&app, attempts)), &why);
                 None
             }
         }
@@ -251,7 +248,7 @@ impl Arrived<'_> {
         self,
         stream: C,
         Reached { placed, stream: backend, down }: Reached,
-        permit: Option<ConnectionPermit>,
+        permit: Option<LimitPermit>,
         (affine, attempts): (Option<Affine>, u32),
         facts: ConnectionFacts,
     ) -> Session<C> {
@@ -366,7 +363,7 @@ impl Arrived<'_> {
 }
 
 /// Charges a connection under its listener's policies.
-async fn permitted(facts: &ConnectionFacts) -> Result<Option<ConnectionPermit>, Denial> {
+async fn permitted(facts: &ConnectionFacts) -> Result<Option<LimitPermit>, Denial> {
     if facts.config.policies.is_empty() {
         facts.listener.limits.pass();
         return Ok(None);

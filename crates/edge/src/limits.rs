@@ -1,13 +1,11 @@
 //! The edge's view of a limiter: a trait that the binary implements.
 
-use std::any::Any;
 use std::fmt;
 use std::net::IpAddr;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use thiserror::Error;
+pub use tidegate_net::limits::{Denial, LimitPermit, LimitsAnswer};
 
 use crate::stats::Refusal;
 
@@ -28,59 +26,28 @@ pub struct LimitedConnection<'a> {
     pub region: Option<&'a str>,
 }
 
-/// What a limiter answers with.
-pub type Asked<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
-
-/// What a connection holds until it ends: a permit of a concurrency limit. It is given back by being dropped.
-pub struct ConnectionPermit {
-    _it: Box<dyn Any + Send + Sync>,
-}
-
-impl ConnectionPermit {
-    /// Holds `it`.
-    pub fn new(it: impl Any + Send + Sync) -> Self {
-        Self { _it: Box::new(it) }
+/// What a connection is refused for that its listener's limits deny.
+pub(crate) const fn refused_for(denial: &Denial) -> Refusal {
+    match denial {
+        Denial::Quota { .. } => Refusal::Quota,
+        Denial::NoMatch => Refusal::NoMatch,
+        Denial::NoPolicy { .. } => Refusal::NoPolicy,
+        Denial::Invalid(_) | Denial::NoAnswer(_) => Refusal::NoAnswer,
     }
 }
 
-impl fmt::Debug for ConnectionPermit {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str("ConnectionPermit")
-    }
-}
-
-/// Why a connection does not pass its listener's limits.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum Denial {
-    /// Its limits are used up.
-    #[error("the quota of a policy is used up: {}", policies.join(", "))]
-    Quota {
-        /// The policies that denied it.
-        policies: Vec<String>,
-    },
-    /// None of the listed policies applies to it, and such connections are denied.
-    #[error("none of the listener's policies applies to the connection, and on_no_match is \"deny\"")]
-    NoMatch,
-    /// A policy that its listener lists is not in force, so that its verdict is not known.
-    #[error("policy {policy:?}, which the listener lists, is not in force")]
-    NoPolicy {
-        /// Its name.
-        policy: String,
-    },
-    /// The limiter gave no answer.
-    #[error("{0}")]
-    NoAnswer(String),
-}
-
-impl Denial {
-    /// What the connection is refused for.
-    pub(crate) const fn refusal(&self) -> Refusal {
-        match self {
-            Self::Quota { .. } => Refusal::Quota,
-            Self::NoMatch => Refusal::NoMatch,
-            Self::NoPolicy { .. } => Refusal::NoPolicy,
-            Self::NoAnswer(_) => Refusal::NoAnswer,
+/// What the log says of it.
+pub(crate) fn denied(denial: &Denial) -> String {
+    match denial {
+        Denial::Quota { policies } => format!("the quota of a policy is used up: {}", policies.join(", ")),
+        Denial::NoMatch => {
+            "none of the listener's policies applies to the connection, and on_no_match is \"deny\""
+                .to_owned()
         }
+        Denial::NoPolicy { policy } => {
+            format!("policy {policy:?}, which the listener lists, is not in force")
+        }
+        Denial::Invalid(why) | Denial::NoAnswer(why) => why.clone(),
     }
 }
 
@@ -101,7 +68,7 @@ pub trait Limits: fmt::Debug + Send + Sync + 'static {
         &'a self,
         policies: &'a [Arc<str>],
         connection: &'a LimitedConnection<'a>,
-    ) -> Asked<'a, Result<Option<ConnectionPermit>, Denial>>;
+    ) -> LimitsAnswer<'a, Result<Option<LimitPermit>, Denial>>;
 
     /// Hears of a connection whose listener lists no policies, which is served without being charged.
     fn pass(&self) {}
@@ -112,7 +79,7 @@ pub trait Limits: fmt::Debug + Send + Sync + 'static {
         policies: &'a [Arc<str>],
         connection: &'a LimitedConnection<'a>,
         most: u64,
-    ) -> Asked<'a, GrantedUnits>;
+    ) -> LimitsAnswer<'a, GrantedUnits>;
 
     /// Gives units back that were charged and did not come.
     fn give_units_back<'a>(
@@ -120,7 +87,7 @@ pub trait Limits: fmt::Debug + Send + Sync + 'static {
         policies: &'a [Arc<str>],
         connection: &'a LimitedConnection<'a>,
         units: u64,
-    ) -> Asked<'a, ()>;
+    ) -> LimitsAnswer<'a, ()>;
 }
 
 /// No limits at all: for an edge whose listeners list no policies.
@@ -132,7 +99,7 @@ impl Limits for Unlimited {
         &'a self,
         _policies: &'a [Arc<str>],
         _connection: &'a LimitedConnection<'a>,
-    ) -> Asked<'a, Result<Option<ConnectionPermit>, Denial>> {
+    ) -> LimitsAnswer<'a, Result<Option<LimitPermit>, Denial>> {
         Box::pin(async { Ok(None) })
     }
 
@@ -141,7 +108,7 @@ impl Limits for Unlimited {
         _policies: &'a [Arc<str>],
         _connection: &'a LimitedConnection<'a>,
         most: u64,
-    ) -> Asked<'a, GrantedUnits> {
+    ) -> LimitsAnswer<'a, GrantedUnits> {
         Box::pin(async move { GrantedUnits { units: most, after: Duration::ZERO } })
     }
 
@@ -150,7 +117,7 @@ impl Limits for Unlimited {
         _policies: &'a [Arc<str>],
         _connection: &'a LimitedConnection<'a>,
         _units: u64,
-    ) -> Asked<'a, ()> {
+    ) -> LimitsAnswer<'a, ()> {
         Box::pin(async {})
     }
 }

@@ -19,7 +19,7 @@ use tokio::sync::futures::OwnedNotified;
 use crate::affinity::Affine;
 use crate::backend::Known;
 use crate::decisions::rounded;
-use crate::limits::ConnectionPermit;
+use crate::limits::LimitPermit;
 use crate::pacing::Pacer;
 use crate::pool::Placed;
 use crate::relay::{End, Relay};
@@ -64,7 +64,7 @@ pub(crate) struct About {
     pub(crate) arrived: Instant,
     pub(crate) end: &'static str,
     /// Of the concurrency limits among its listener's policies.
-    pub(crate) _permit: Option<ConnectionPermit>,
+    pub(crate) _permit: Option<LimitPermit>,
 }
 
 impl<C: Side> Session<C> {

@@ -7,7 +7,7 @@ use tidegate_net::http::{Body, GrpcCall, UpgradeOffer};
 
 use crate::cors::expose_grpc_status;
 use crate::fields;
-use crate::limits::Held;
+use crate::limits::LimitPermit;
 use crate::record::{Recorder, What};
 use crate::refusal::Refusal;
 use crate::replies::static_reply;
@@ -23,7 +23,7 @@ pub(crate) struct Answer {
     /// The server has agreed to go on in the protocol that the client offered.
     pub(crate) upgrade: Option<(UpgradeOffer, Tunnel)>,
     /// Until the reply has ended.
-    pub(crate) held: Option<Held>,
+    pub(crate) held: Option<LimitPermit>,
 }
 
 impl Answer {

@@ -28,12 +28,13 @@ use tidegate_upstream::connect::Resolver;
 use tidegate_upstream::failure::in_words;
 use tokio::time::timeout_at;
 
-use crate::body::{Progress, ReplySource};
+use crate::body::ReplySource;
 use crate::config::ServerConfig;
 use crate::connection::{self, HyperSender, Sender};
 use crate::doubt::Doubt;
 use crate::fields;
 use crate::message::Message;
+use crate::progress::Progress;
 use crate::refusal::Refusal;
 use crate::unanswered::{How, Unanswered};
 use crate::upstream::Upstream;
@@ -136,6 +137,8 @@ impl Attempt<'_> {
                 // In a box: connecting takes far more room than all the rest, and is rare.
                 None => Box::pin(self.connect(server, offers)).await?,
             };
+            pool.flow().connected(self.core, was_kept);
+            message.goes_to(pool.flow(), self.core);
             let (sender, sent) = match (sender, message.bytes(server)) {
                 (Sender::Direct(mut direct), Some(bytes)) => {
                     let sent = self.in_time(direct.send(bytes, message.is_to_head()), None).await;

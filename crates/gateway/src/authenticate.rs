@@ -1,5 +1,8 @@
 //! Authentication: the gateway takes the credential from a request, verifies it, and tells the server who the consumer is.
 //!
+//! A route names one way, several of which the first decides for which there is something (`auth_any`), or several that are all
+//! demanded (`auth_all`).
+//!
 //! ```text
 //!   take ── the key's or the token's text, off every place where the route looks for it, so that it reaches no server
 //!     |     and no log (a token does, where the route says so)
@@ -16,35 +19,119 @@
 
 use std::sync::Arc;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-use http::Uri;
-use http::header::{AUTHORIZATION, HeaderMap};
+use http::header::{AUTHORIZATION, COOKIE, HeaderMap, HeaderName, HeaderValue};
 use http::request::Parts;
-use http::uri::PathAndQuery;
-use tidegate_access::jwt::MAX_TOKEN_BYTES;
+use tidegate_access::jwt::{JwtDenial, MAX_TOKEN_BYTES};
 use tidegate_access::keys::{ApiKeys, KeyDenial};
-use tidegate_access::tokens::bearer;
 use tidegate_net::clock::wall;
 
-use crate::config::{Auth, CertificateAuth, KeyAuth, KeyPlace};
+use crate::config::{Auth, CertificateAuth, JwtAuth, KeyAuth, KeyPlace, TokenPlace};
 use crate::identity::{Attested, CONSUMER, Identity};
-use crate::refusal::Refusal;
+use crate::limits::Limits;
+use crate::normal::Normal;
+use crate::places::{StatedText, of_basic, of_bearer, of_cookie, of_field, of_query, of_subprotocol};
+use crate::record::{Recorder, What};
+use crate::refusal::{CERTIFICATE, Refusal};
+use crate::route::Route;
+use crate::service::Gateway;
 
 /// Longest that a key's text is looked at, encoded or not.
 const MAX_TEXT: usize = 512;
 
-/// The credential of a request.
+/// What a request states to prove whose it is.
 #[derive(Debug)]
-pub(crate) struct Stated(pub(crate) Result<Option<Vec<u8>>, Refusal>);
+pub(crate) struct Stated {
+    key: StatedText,
+    token: StatedText,
+    /// The subprotocol that a client of WebSocket must be answered, since it has offered no other and it led to the token.
+    pub(crate) subprotocol: Option<HeaderValue>,
+    /// The place of the first way for which there is something, among those of the route.
+    first: Option<usize>,
+}
+
+impl Stated {
+    /// The key, which is verified once.
+    pub(crate) fn key(&mut self) -> StatedText {
+        std::mem::replace(&mut self.key, Ok(None))
+    }
+
+    /// The token, which is verified once.
+    pub(crate) fn token(&mut self) -> StatedText {
+        std::mem::replace(&mut self.token, Ok(None))
+    }
+
+    /// Why it cannot be said which of several values is meant, if it cannot. Whatever way decides: the others were left on the request.
+    fn malformed(&mut self) -> Option<Refusal> {
+        let unclear = [&mut self.key, &mut self.token].into_iter().find(|credential| credential.is_err())?;
+        std::mem::replace(unclear, Ok(None)).err()
+    }
+}
 
 impl Auth {
-    /// Takes what proves whose a request is off it.
-    pub(crate) fn take(&self, request: &mut Parts) -> Stated {
+    /// Takes what proves whose a request is off it. `shows_certificate`: its connection has, one with a name.
+    pub(crate) fn take(&self, request: &mut Parts, shows_certificate: bool) -> Stated {
+        let mut stated = Stated { key: Ok(None), token: Ok(None), subprotocol: None, first: None };
+        for (place, way) in self.ways().iter().enumerate() {
+            let is_there = match way {
+                Self::Key(key) => {
+                    stated.key = key.take(request);
+                    !matches!(stated.key, Ok(None))
+                }
+                Self::Jwt(jwt) => {
+                    // Where another way decides, nobody verifies the token, and no server is sent it.
+                    let may_stay = stated.first.is_none() || !matches!(self, Self::Any { .. });
+                    (stated.token, stated.subprotocol) = jwt.take(request, may_stay);
+                    !matches!(stated.token, Ok(None))
+                }
+                Self::Certificate(_) => shows_certificate,
+                Self::Forward(_) => true,
+                // A list has no list in it.
+                Self::Any { .. } | Self::All { .. } => false,
+            };
+            if is_there {
+                stated.first = stated.first.or(Some(place));
+            }
+        }
+        stated
+    }
+
+    /// The ways in which a request that states this must prove whose it is: at least one.
+    pub(crate) fn demanded(&self, stated: &mut Stated) -> Result<&[Self], Refusal> {
+        if self.ways().len() > 1
+            && let Some(refusal) = stated.malformed()
+        {
+            return Err(refusal);
+        }
+        let demanded = match self {
+            Self::Any { ways, .. } => {
+                stated.first.and_then(|place| ways.get(place..=place)).unwrap_or_default()
+            }
+            other => other.ways(),
+        };
+        if demanded.is_empty() {
+            return Err(Refusal::NoCredential { challenges: self.challenges() });
+        }
+        Ok(demanded)
+    }
+
+    /// What a request is told that states nothing: a challenge for each place where a proof is looked for.
+    fn challenges(&self) -> Vec<HeaderValue> {
+        let of_way = |way: &Self| match way {
+            Self::Key(key) => key.challenges.clone(),
+            Self::Jwt(_) => HeaderValue::from_str(&JwtDenial::Missing.challenge()).into_iter().collect(),
+            Self::Certificate(_) => vec![HeaderValue::from_static(CERTIFICATE)],
+            Self::Forward(_) | Self::Any { .. } | Self::All { .. } => Vec::new(),
+        };
+        self.ways().iter().flat_map(of_way).collect()
+    }
+
+    /// The identity of a request that has proved these, in the order of the ways.
+    pub(crate) fn identity(&self, mut proved: Vec<Identity>) -> Option<Identity> {
         match self {
-            Self::Key(key) => key.take(request),
-            Self::Jwt(jwt) => Stated(token(&mut request.headers, jwt.forward)),
-            Self::Forward(_) | Self::Certificate(_) => Stated(Ok(None)),
+            Self::Any { attributes, .. } | Self::All { attributes, .. } => {
+                Some(Identity::Joined { proved: proved.into(), attributes: Arc::clone(attributes) })
+            }
+            _ => proved.pop(),
         }
     }
 
@@ -52,7 +139,9 @@ impl Auth {
     pub(crate) fn is_in_target(&self) -> bool {
         match self {
             Self::Key(key) => key.places.iter().any(|place| matches!(place, KeyPlace::Parameter(_))),
-            Self::Jwt(_) | Self::Forward(_) | Self::Certificate(_) => false,
+            Self::Jwt(jwt) => jwt.places.iter().any(|place| matches!(place, TokenPlace::Parameter(_))),
+            Self::Forward(_) | Self::Certificate(_) => false,
+            Self::Any { ways, .. } | Self::All { ways, .. } => ways.iter().any(Self::is_in_target),
         }
     }
 }
@@ -72,7 +161,7 @@ impl CertificateAuth {
 
 impl KeyAuth {
     /// Takes the key off a request, from every place where one is looked for.
-    fn take(&self, request: &mut Parts) -> Stated {
+    fn take(&self, request: &mut Parts) -> StatedText {
         let mut found = None;
         let mut refused = None;
         for place in &self.places {
@@ -81,58 +170,106 @@ impl KeyAuth {
                 Err(refusal) => refused = refused.or(Some(refusal)),
             }
         }
-        Stated(refused.map_or(Ok(found), Err))
+        refused.map_or(Ok(found), Err)
     }
 
-    /// Whose request it is. `notes`: it is a request, and no question about one.
-    pub(crate) fn verify(&self, stated: Stated, keys: &ApiKeys, notes: bool) -> Result<Identity, Refusal> {
-        let text = stated.0?;
+    /// Whose request it is, if its key opens this route. `notes`: it is a request, and no question about one.
+    pub(crate) fn verify(
+        &self,
+        stated: StatedText,
+        keys: &ApiKeys,
+        notes: bool,
+    ) -> Result<Identity, Refusal> {
+        let text = stated?;
         let text = text.as_deref();
         let found = if notes { keys.admit(text, wall()) } else { keys.look(text, wall()) };
         let key = found.map_err(|denial| match denial {
             KeyDenial::Stale => Refusal::StaleKeys,
             denial => Refusal::Unauthorized { denial, challenges: self.challenges.clone() },
         });
-        key.map(Identity::Key)
+        let key = key?;
+        if !key.opens(&self.route) {
+            return Err(Refusal::KeyRoute);
+        }
+        if self.scope.as_ref().is_some_and(|scope| !key.has_scope(scope)) {
+            return Err(Refusal::KeyScope);
+        }
+        Ok(Identity::Key(key))
     }
 }
 
-/// The token of a request. It is taken off, unless it is to be passed on.
-fn token(fields: &mut HeaderMap, is_passed_on: bool) -> Result<Option<Vec<u8>>, Refusal> {
-    let read = |value: &[u8]| {
-        let token = bearer(value)?;
-        (1..=MAX_TOKEN_BYTES).contains(&token.len()).then(|| token.to_vec())
+impl JwtAuth {
+    /// Takes tokens off a request, from every place where one is looked for; the first counts, and is left where it is if it `may_stay`
+    /// and servers are to be sent it. No other is: nobody verifies it. With it comes what a client of WebSocket must be answered.
+    fn take(&self, request: &mut Parts, may_stay: bool) -> (StatedText, Option<HeaderValue>) {
+        let (mut found, mut refused, mut subprotocol) = (None, None, None);
+        for place in &self.places {
+            let kept = place.field().filter(|_| self.forward && may_stay && found.is_none());
+            let kept = kept.map(|name| (lines(&request.headers, &name), name));
+            let placed = match place {
+                TokenPlace::Bearer => of_bearer(&mut request.headers),
+                TokenPlace::Cookie(name) => of_cookie(&mut request.headers, name),
+                TokenPlace::Parameter(name) => of_query(&mut request.uri, name),
+                TokenPlace::Protocol(name) => {
+                    let (placed, answered) = of_subprotocol(&mut request.headers, name);
+                    subprotocol = subprotocol.or(answered);
+                    placed
+                }
+            };
+            match placed {
+                Ok(text) => {
+                    let text = text.filter(|text| (1..=MAX_TOKEN_BYTES).contains(&text.len()));
+                    if let Some((lines, name)) = kept.filter(|_| text.is_some()) {
+                        put_back(&mut request.headers, &name, lines);
+                    }
+                    found = found.or(text);
+                }
+                Err(_) if *place == TokenPlace::Bearer => refused = refused.or(Some(two_fields())),
+                Err(_) => {
+                    refused = refused.or(Some(Refusal::Malformed("the token is stated more than once")));
+                }
+            }
+        }
+        (refused.map_or(Ok(found), Err), subprotocol)
+    }
+}
+
+impl TokenPlace {
+    /// The field whose lines a token can be left in.
+    fn field(&self) -> Option<HeaderName> {
+        match self {
+            Self::Bearer => Some(AUTHORIZATION),
+            Self::Cookie(_) => Some(COOKIE),
+            Self::Parameter(_) | Self::Protocol(_) => None,
+        }
+    }
+}
+
+fn lines(fields: &HeaderMap, name: &HeaderName) -> Vec<HeaderValue> {
+    fields.get_all(name).iter().cloned().collect()
+}
+
+fn put_back(fields: &mut HeaderMap, name: &HeaderName, lines: Vec<HeaderValue>) {
+    fields.remove(name);
+    for line in lines {
+        fields.append(name.clone(), line);
+    }
+}
+
+fn take(place: &KeyPlace, request: &mut Parts) -> StatedText {
+    let twice = |_| Refusal::Malformed("the API key is stated more than once");
+    let placed = match place {
+        KeyPlace::Field(name) => of_field(&mut request.headers, name).map_err(twice),
+        KeyPlace::Parameter(name) => of_query(&mut request.uri, name).map_err(twice),
+        KeyPlace::Bearer => of_bearer(&mut request.headers).map_err(|_| two_fields()),
+        KeyPlace::Basic => of_basic(&mut request.headers, MAX_TEXT).map_err(|_| two_fields()),
     };
-    let before = fields.get(AUTHORIZATION).cloned().filter(|_| is_passed_on);
-    let token = authorization(fields, read)?;
-    if let Some(before) = before {
-        fields.insert(AUTHORIZATION, before);
-    }
-    Ok(token)
+    placed.map(|text| text.and_then(|text| bounded(&text)))
 }
 
-fn take(place: &KeyPlace, request: &mut Parts) -> Result<Option<Vec<u8>>, Refusal> {
-    let twice = Refusal::Malformed("the API key is stated more than once");
-    match place {
-        KeyPlace::Field(name) => {
-            let is_twice = request.headers.get_all(name).iter().nth(1).is_some();
-            let value = request.headers.remove(name);
-            if is_twice { Err(twice) } else { Ok(value.and_then(|value| bounded(value.as_bytes()))) }
-        }
-        KeyPlace::Parameter(name) => {
-            let (uri, mut values) = without_parameter(&request.uri, name);
-            if let Some(uri) = uri {
-                request.uri = uri;
-            }
-            if values.len() > 1 {
-                Err(twice)
-            } else {
-                Ok(values.pop().and_then(|text| bounded(text.as_bytes())))
-            }
-        }
-        KeyPlace::Bearer => authorization(&mut request.headers, |value| bearer(value).and_then(bounded)),
-        KeyPlace::Basic => authorization(&mut request.headers, basic),
-    }
+/// The refusal of `Authorization` that is there twice.
+fn two_fields() -> Refusal {
+    Refusal::Malformed("the field Authorization is there more than once")
 }
 
 fn bounded(text: &[u8]) -> Option<Vec<u8>> {
@@ -140,117 +277,92 @@ fn bounded(text: &[u8]) -> Option<Vec<u8>> {
     (1..=MAX_TEXT).contains(&text.len()).then(|| text.to_vec())
 }
 
-/// Takes `Authorization` off if it is of the scheme that `read` reads.
-fn authorization(
-    fields: &mut HeaderMap,
-    read: impl Fn(&[u8]) -> Option<Vec<u8>>,
-) -> Result<Option<Vec<u8>>, Refusal> {
-    let mut values = fields.get_all(AUTHORIZATION).iter();
-    let (value, other) = (values.next(), values.next());
-    let text = value.and_then(|value| read(value.as_bytes()));
-    if other.is_some() {
-        return Err(Refusal::Malformed("the field Authorization is there more than once"));
+impl<L: Limits> Gateway<L> {
+    /// Authenticates a request, if its route asks for that.
+    pub(crate) async fn authenticate(
+        &self,
+        route: &Route,
+        stated: Option<Stated>,
+        normal: &mut Normal<'_>,
+        parts: &Parts,
+        record: &mut Recorder,
+    ) -> Result<(), Refusal> {
+        let Some(auth) = &route.config.auth else { return Ok(()) };
+        if normal.is_preflight {
+            return Ok(());
+        }
+        let found = match stated {
+            Some(stated) => self.proved(auth, route, stated, normal, parts).await,
+            // Nothing was taken off it, so that it has proved nothing.
+            None => Err(Refusal::NoCredential { challenges: auth.challenges() }),
+        };
+        record.step(|| What::Authenticate);
+        normal.identity = found?;
+        record.note(|record| record.identity = normal.identity.clone());
+        Ok(())
     }
-    if text.is_some() {
-        fields.remove(AUTHORIZATION);
-    }
-    Ok(text)
-}
 
-/// The password of Basic credentials, or the user's name if that is empty.
-fn basic(authorization: &[u8]) -> Option<Vec<u8>> {
-    let (scheme, encoded) = authorization.split_at_checked(b"Basic ".len())?;
-    let encoded = encoded.trim_ascii();
-    if !scheme.eq_ignore_ascii_case(b"basic ") || encoded.len() > 2 * MAX_TEXT {
-        return None;
+    /// The identity that a request proves in all ways that are demanded of it; the first that fails is the answer.
+    async fn proved(
+        &self,
+        auth: &Auth,
+        route: &Route,
+        mut stated: Stated,
+        normal: &mut Normal<'_>,
+        parts: &Parts,
+    ) -> Result<Option<Identity>, Refusal> {
+        let mut proved = Vec::new();
+        for way in auth.demanded(&mut stated)? {
+            proved.extend(self.prove(way, route, &mut stated, normal, parts).await?);
+        }
+        Ok(auth.identity(proved))
     }
-    let decoded = STANDARD.decode(encoded).ok()?;
-    let colon = decoded.iter().position(|byte| *byte == b':')?;
-    let (user, password) = (&decoded[..colon], &decoded[colon + 1..]);
-    bounded(if password.is_empty() { user } else { password })
-}
 
-/// The target without a parameter of its query, if it has it, and its values.
-fn without_parameter(uri: &Uri, name: &str) -> (Option<Uri>, Vec<String>) {
-    let mut values = Vec::new();
-    let Some(query) = uri.query() else { return (None, values) };
-    let mut kept: Vec<&str> = Vec::new();
-    for part in query.split('&') {
-        match form_urlencoded::parse(part.as_bytes()).next() {
-            Some((key, value)) if key == name => values.push(value.into_owned()),
-            _ => kept.push(part),
+    /// The identity that a request proves in one way; `None`: it may pass all the same.
+    async fn prove(
+        &self,
+        way: &Auth,
+        route: &Route,
+        stated: &mut Stated,
+        normal: &mut Normal<'_>,
+        parts: &Parts,
+    ) -> Result<Option<Identity>, Refusal> {
+        match way {
+            // In a box: it takes far more room than all the rest, and few routes need it.
+            Auth::Forward(forward) => {
+                let admitted = Box::pin(self.ask_authority(forward, route, normal, parts)).await?;
+                normal.cookies = admitted.cookies;
+                Ok(admitted.identity)
+            }
+            Auth::Certificate(auth) => auth.verify(normal.peer.tls_name.as_deref()).map(Some),
+            Auth::Jwt(auth) => {
+                // Invariant: a route that asks for a JWT was made with what verifies it.
+                let verifier = route.jwt.as_ref().ok_or(Refusal::NoJwtKeys)?;
+                let (token, now) = (stated.token(), self.tick());
+                let found = verifier.verify(auth, token, self.known(), self.jwt_counts(), now).await;
+                found.map(Some)
+            }
+            Auth::Key(auth) => auth.verify(stated.key(), self.keys(), true).map(Some),
+            // A list has no list in it.
+            Auth::Any { .. } | Auth::All { .. } => Err(Refusal::NoCredential { challenges: Vec::new() }),
         }
     }
-    if values.is_empty() {
-        return (None, values);
+
+    /// The identity that a request would prove in one way by what it states, for an explanation.
+    pub(crate) fn look(&self, way: &Auth, route: &Route, stated: &mut Stated) -> Result<Identity, Refusal> {
+        match (way, &route.jwt) {
+            (Auth::Key(auth), _) => auth.verify(stated.key(), self.keys(), false),
+            (Auth::Jwt(auth), Some(verifier)) => {
+                verifier.look(auth, stated.token(), self.known(), self.tick())
+            }
+            (Auth::Jwt(_), None) => Err(Refusal::NoJwtKeys),
+            // An explanation asks no other service, and there is no connection that could have shown a certificate.
+            (Auth::Forward(_), _) => Err(Refusal::NoAuthority),
+            (Auth::Certificate(_), _) => Err(Refusal::NoCertificate),
+            (Auth::Any { .. } | Auth::All { .. }, _) => Err(Refusal::NoCredential { challenges: Vec::new() }),
+        }
     }
-    let kept = kept.join("&");
-    let target = if kept.is_empty() { uri.path().to_owned() } else { format!("{}?{kept}", uri.path()) };
-    let mut parts = uri.clone().into_parts();
-    // Invariant: what is left of a target's own path and query is one.
-    parts.path_and_query = PathAndQuery::try_from(target).ok();
-    (Uri::from_parts(parts).ok(), values)
 }
 
 #[cfg(test)]
-mod tests {
-    use http::header::HeaderName;
-
-    use super::*;
-
-    fn request(uri: &str, fields: &[(&'static str, &str)]) -> Parts {
-        let mut request = http::Request::builder().uri(uri);
-        for (name, value) in fields {
-            request = request.header(*name, *value);
-        }
-        request.body(()).unwrap().into_parts().0
-    }
-
-    fn taken(places: Vec<KeyPlace>, request: &mut Parts) -> Result<Option<String>, &'static str> {
-        let auth = KeyAuth { places, challenges: Vec::new() };
-        let stated = auth.take(request).0.map_err(|refusal| refusal.word())?;
-        Ok(stated.map(|text| String::from_utf8(text).unwrap()))
-    }
-
-    #[test]
-    fn a_key_is_taken_off_every_place_and_the_first_counts() {
-        let field = || KeyPlace::Field(HeaderName::from_static("x-api-key"));
-        let parameter = || KeyPlace::Parameter("key".into());
-        let mut parts = request("/a?x=1&k%65y=second&y", &[("x-api-key", " first ")]);
-        assert_eq!(taken(vec![field(), parameter()], &mut parts), Ok(Some("first".to_owned())));
-        assert_eq!((parts.uri.to_string().as_str(), parts.headers.len()), ("/a?x=1&y", 0));
-        let mut parts = request("http://h/a?key=k", &[]);
-        assert_eq!(taken(vec![field(), parameter()], &mut parts), Ok(Some("k".to_owned())));
-        assert_eq!(parts.uri, "http://h/a");
-        let mut parts = request("/", &[("authorization", "Bearer abc")]);
-        assert_eq!(taken(vec![KeyPlace::Basic], &mut parts), Ok(None));
-        assert!(parts.headers.contains_key(AUTHORIZATION), "of another scheme, it is the application's");
-        assert_eq!(taken(vec![KeyPlace::Basic, KeyPlace::Bearer], &mut parts), Ok(Some("abc".to_owned())));
-        assert!(!parts.headers.contains_key(AUTHORIZATION));
-        for (pair, key) in [("me:k", "k"), ("k:", "k"), (":k:x", "k:x")] {
-            let value = format!("bAsic {}", STANDARD.encode(pair));
-            let mut parts = request("/", &[("authorization", &value)]);
-            assert_eq!(taken(vec![KeyPlace::Basic], &mut parts), Ok(Some(key.to_owned())), "{pair}");
-        }
-    }
-
-    #[test]
-    fn fault_59_a_key_that_is_there_twice_is_none() {
-        let field = || vec![KeyPlace::Field(HeaderName::from_static("x-api-key"))];
-        let parameter = || vec![KeyPlace::Parameter("key".into())];
-        let mut parts = request("/", &[("x-api-key", "a"), ("x-api-key", "a")]);
-        assert_eq!(taken(field(), &mut parts), Err("malformed"));
-        assert_eq!(taken(parameter(), &mut request("/?key=a&key=a", &[])), Err("malformed"));
-        let mut parts = request("/", &[("authorization", "Bearer a"), ("authorization", "Basic Yjo=")]);
-        assert_eq!(taken(vec![KeyPlace::Bearer], &mut parts), Err("malformed"));
-        for hostile in ["", " ", &"x".repeat(MAX_TEXT + 1)] {
-            assert_eq!(taken(field(), &mut request("/", &[("x-api-key", hostile)])), Ok(None));
-        }
-        for hostile in ["Basic", "Basic !", "Basic YQ==", "Basic Og=="] {
-            assert_eq!(
-                taken(vec![KeyPlace::Basic], &mut request("/", &[("authorization", hostile)])),
-                Ok(None)
-            );
-        }
-    }
-}
+mod tests;

@@ -1,254 +1,28 @@
-//! Bodies on their way through: what a client sends, and what an upstream answers with.
+//! The body of a reply on its way through, and the connection that it comes on.
 //!
-//! The gateway gathers neither body: it asks for a frame when the other side has taken the last one, so that a large
-//! body costs the memory of one frame (back-pressure). A request's body that came with its head is kept whole, which
-//! is what lets an attempt be repeated.
+//! The gateway does not gather it: it asks for a frame when the client has taken the last one, so that a large
+//! body costs the memory of one frame (back-pressure). A request's body is in `payload.rs`.
 
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::Relaxed;
-use std::task::{Context, Poll, ready};
-use std::time::{Duration, Instant};
+use std::task::{Context, Poll};
+use std::time::Instant;
 
 use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use hyper::body::Incoming;
-use parking_lot::Mutex;
 use thiserror::Error;
 use tidegate_net::clock::monotonic;
-use tidegate_net::http::{BodyPace, BoxError, MinimumRate, RequestBody};
+use tidegate_net::http::BoxError;
 use tidegate_upstream::backend::Place;
 use tokio::time::{Sleep, sleep};
 
 use crate::config::RouteConfig;
 use crate::connection::Sender;
-use crate::expectation::Asking;
 use crate::fields::strip_trailers;
-use crate::pool::Pool;
+use crate::pool::Return;
 use crate::record::End;
-use crate::refusal::Refusal;
-
-/// The slowest client that is waited for while its body is passed on.
-const BODY_RATE: MinimumRate = MinimumRate { grace: Duration::from_secs(5), bytes_per_second: 1_024 };
-
-/// No client is waited for.
-const NOT_AWAITED: u64 = u64::MAX;
-
-/// No bound of its own: another one holds.
-const FOREVER: Duration = Duration::from_secs(365 * 86_400);
-
-/// A request's body cannot be sent on, by the client's fault; its [`Progress`] says why.
-#[derive(Debug, Error)]
-#[error("the request body ended early")]
-pub(crate) struct PayloadError;
-
-/// A request's body as it is sent to an upstream.
-#[derive(Debug)]
-pub(crate) enum RequestPayload {
-    /// It is at hand.
-    Whole(Bytes),
-    /// It is still coming.
-    Streaming(Box<Streaming>),
-}
-
-/// A request's body that is still coming.
-#[derive(Debug)]
-pub(crate) struct Streaming {
-    body: RequestBody,
-    /// Bytes that came so far.
-    received: u64,
-    route: Arc<RouteConfig>,
-    /// Longest silence of the client.
-    silence: Duration,
-    silent: Option<Pin<Box<Sleep>>>,
-    pub(crate) asking: Option<Asking>,
-    progress: Arc<Progress>,
-}
-
-/// How far a request's body has come, for who waits for the reply to it.
-#[derive(Debug)]
-pub(crate) struct Progress {
-    opened: Instant,
-    /// When some of it was last taken, in nanoseconds.
-    last: AtomicU64,
-    /// Since when more of it is waited for, from the client, in nanoseconds; [`NOT_AWAITED`] if it is not.
-    awaited_since: AtomicU64,
-    /// How long it was waited for before that, in nanoseconds.
-    awaited: AtomicU64,
-    /// Why it cannot be had.
-    fault: Mutex<Option<Refusal>>,
-}
-
-impl Progress {
-    /// When the server last took some of it.
-    pub(crate) fn last(&self) -> Instant {
-        self.opened + Duration::from_nanos(self.last.load(Relaxed))
-    }
-
-    /// Whether it is the client who is waited for.
-    pub(crate) fn is_awaited(&self) -> bool {
-        self.awaited_since.load(Relaxed) != NOT_AWAITED
-    }
-
-    /// Nanoseconds in which the client was waited for.
-    pub(crate) fn awaited(&self) -> u64 {
-        let since = self.awaited_since.load(Relaxed);
-        let now = if since == NOT_AWAITED { 0 } else { self.nanoseconds().saturating_sub(since) };
-        self.awaited.load(Relaxed) + now
-    }
-
-    /// What the client did wrong, if that is why sending failed.
-    pub(crate) fn fault(&self) -> Option<Refusal> {
-        self.fault.lock().take()
-    }
-
-    fn took_some(&self) {
-        let now = self.nanoseconds();
-        self.last.store(now, Relaxed);
-        let since = self.awaited_since.swap(NOT_AWAITED, Relaxed);
-        if since != NOT_AWAITED {
-            self.awaited.fetch_add(now.saturating_sub(since), Relaxed);
-        }
-    }
-
-    pub(crate) fn awaits_more(&self) {
-        if !self.is_awaited() {
-            self.awaited_since.store(self.nanoseconds(), Relaxed);
-        }
-    }
-
-    /// Nanoseconds since it was opened.
-    fn nanoseconds(&self) -> u64 {
-        u64::try_from(monotonic().duration_since(self.opened).as_nanos()).unwrap_or(NOT_AWAITED - 1)
-    }
-
-    fn failed(&self, refusal: Refusal) -> Poll<Option<Result<Frame<Bytes>, PayloadError>>> {
-        *self.fault.lock() = Some(refusal);
-        Poll::Ready(Some(Err(PayloadError)))
-    }
-}
-
-impl Streaming {
-    /// A body within the bounds of `route`. A body that `is_dialogue` has no least rate, and its client may be silent
-    /// between messages.
-    pub(crate) fn new(body: RequestBody, route: Arc<RouteConfig>, is_dialogue: bool) -> Self {
-        let rate = if is_dialogue { MinimumRate { grace: FOREVER, ..BODY_RATE } } else { BODY_RATE };
-        let progress = Progress {
-            opened: monotonic(),
-            last: AtomicU64::new(0),
-            awaited_since: AtomicU64::new(NOT_AWAITED),
-            awaited: AtomicU64::new(0),
-            fault: Mutex::default(),
-        };
-        Self {
-            body: body.at_pace(BodyPace { deadline: FOREVER, rate }),
-            received: 0,
-            silence: if is_dialogue { FOREVER } else { route.idle_timeout },
-            route,
-            silent: None,
-            asking: None,
-            progress: Arc::new(progress),
-        }
-    }
-
-    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, PayloadError>>> {
-        if let Some(asking) = &mut self.asking {
-            ready!(asking.poll(&self.progress, cx));
-        }
-        let next = match Pin::new(&mut self.body).poll_frame(cx) {
-            Poll::Ready(next) => next,
-            Poll::Pending => {
-                self.progress.awaits_more();
-                let silence = self.silence;
-                let silent = self.silent.get_or_insert_with(|| Box::pin(sleep(silence)));
-                return match silent.as_mut().poll(cx) {
-                    Poll::Ready(()) => self.progress.failed(Refusal::TooSlow),
-                    Poll::Pending => Poll::Pending,
-                };
-            }
-        };
-        self.silent = None;
-        self.progress.took_some();
-        let mut frame = match next {
-            None => return Poll::Ready(None),
-            Some(Ok(frame)) => frame,
-            Some(Err(error)) => return self.progress.failed(error.into()),
-        };
-        self.received += frame.data_ref().map_or(0, Bytes::len) as u64;
-        let limit = self.route.max_body_bytes;
-        if self.received > limit {
-            return self.progress.failed(Refusal::TooLarge { limit });
-        }
-        if let Some(trailers) = frame.trailers_mut() {
-            strip_trailers(trailers, &self.route.request_fields);
-        }
-        Poll::Ready(Some(Ok(frame)))
-    }
-}
-
-impl RequestPayload {
-    /// How far it has come, if it is not at hand.
-    pub(crate) fn progress(&self) -> Option<Arc<Progress>> {
-        match self {
-            Self::Whole(_) => None,
-            Self::Streaming(streaming) => Some(Arc::clone(&streaming.progress)),
-        }
-    }
-}
-
-impl HttpBody for RequestPayload {
-    type Data = Bytes;
-    type Error = PayloadError;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, PayloadError>>> {
-        match self.get_mut() {
-            Self::Whole(bytes) if bytes.is_empty() => Poll::Ready(None),
-            Self::Whole(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
-            Self::Streaming(streaming) => streaming.poll_frame(cx),
-        }
-    }
-
-    fn is_end_stream(&self) -> bool {
-        match self {
-            Self::Whole(bytes) => bytes.is_empty(),
-            Self::Streaming(streaming) => streaming.body.is_end_stream(),
-        }
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        match self {
-            Self::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
-            Self::Streaming(streaming) => streaming.body.size_hint(),
-        }
-    }
-}
-
-/// Where a connection goes back to when its reply has been read to the end.
-#[derive(Debug)]
-pub(crate) struct Return {
-    pub(crate) sender: Sender,
-    pool: Arc<Pool>,
-    core: usize,
-    /// How long it may be kept, if that is known.
-    promised: Option<Duration>,
-}
-
-impl Return {
-    /// Where a connection goes that may be kept for so long, if that is known.
-    pub(crate) fn new(sender: Sender, promised: Option<Duration>, pool: Arc<Pool>, core: usize) -> Self {
-        Self { sender, pool, core, promised }
-    }
-
-    /// Keeps the connection for the next request.
-    pub(crate) fn now(self) {
-        self.pool.put(self.core, self.sender, self.promised, monotonic());
-    }
-}
 
 /// What asking a body for its next frame gives.
 pub(crate) type NextFrame = Option<Result<Frame<Bytes>, BoxError>>;
@@ -374,6 +148,8 @@ impl HttpBody for ReplyBody {
             return Poll::Ready(Some(Err(ReplyCut::TooLong.into())));
         }
         this.idle = None;
+        let bytes = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref()).map_or(0, Bytes::len);
+        this.at_end.iter().for_each(|back| back.reply_bytes(bytes));
         let is_whole = frame.is_none() || this.is_at_end();
         if is_whole && let Some(back) = this.at_end.take() {
             back.now();

@@ -24,9 +24,9 @@ use tidegate_upstream::failure::CheckFailure;
 use tidegate_upstream::verdicts::Watched;
 use tokio::time::timeout;
 
-use crate::body::RequestPayload;
 use crate::config::{CheckConfig, Probe};
 use crate::connection;
+use crate::payload::RequestPayload;
 use crate::upstream::Upstream;
 
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");

@@ -15,13 +15,13 @@
 //! not at hand. A connection of HTTP/1.1 has one request at a time; one of HTTP/2 has up to [`MAX_STREAMS`], and each
 //! of them has its own [`Sender`].
 
+use std::fmt::Debug;
 use std::future::poll_fn;
 use std::io;
 use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering::Relaxed;
+use std::task::Poll;
 use std::time::Duration;
 
 use http::header::{HOST, HeaderValue};
@@ -30,6 +30,7 @@ use http::{Request, Response, Uri};
 use hyper::body::Incoming;
 use hyper::client::conn::{TrySendError, http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use parking_lot::Mutex;
 use thiserror::Error;
 use tidegate_upstream::backend::Target;
 use tidegate_upstream::connect::Resolver;
@@ -40,10 +41,10 @@ use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
-use crate::body::RequestPayload;
 use crate::config::{Protocol, ServerConfig, UpstreamConfig};
 use crate::direct::Direct;
 use crate::fields::{MAX_FIELDS, MAX_HEAD_BYTES};
+use crate::payload::RequestPayload;
 
 /// Most requests at once on a connection of HTTP/2. Where the server allows fewer, a further connection is made for the others.
 pub(crate) const MAX_STREAMS: usize = 100;
@@ -86,9 +87,27 @@ pub(crate) struct SharedSender {
     sender: http2::SendRequest<RequestPayload>,
     /// Counts the users.
     users: Arc<()>,
-    /// Most requests at once that the server takes on it.
-    most: Arc<AtomicUsize>,
+    driven: Arc<dyn Driven>,
     pub(crate) peer: IpAddr,
+}
+
+/// A connection of HTTP/2 that a task of its own drives. hyper reads what a server allows (SETTINGS) in another task, which wakes nobody
+/// here: so it is asked for whenever it counts.
+trait Driven: Debug + Send + Sync {
+    /// Most requests at once that the server takes on it, as far as the server has said.
+    fn most_streams(&self) -> usize;
+}
+
+/// A connection until it has ended.
+type DrivenHttp2<S> = Mutex<Option<http2::Connection<TokioIo<S>, RequestPayload, TokioExecutor>>>;
+
+impl<S> Driven for DrivenHttp2<S>
+where
+    S: AsyncRead + AsyncWrite + Debug + Unpin + Send + 'static,
+{
+    fn most_streams(&self) -> usize {
+        self.lock().as_ref().map_or(0, http2::Connection::current_max_send_streams)
+    }
 }
 
 /// A reply to come.
@@ -98,7 +117,7 @@ pub(crate) type Answer =
 impl SharedSender {
     /// Whether one more request may be sent on it. The pool is one of the users.
     pub(crate) fn has_room(&self) -> bool {
-        !self.sender.is_closed() && self.users() <= self.most.load(Relaxed).min(MAX_STREAMS)
+        !self.sender.is_closed() && self.users() <= self.driven.most_streams().min(MAX_STREAMS)
     }
 
     /// Those who have it.
@@ -275,7 +294,7 @@ async fn single(
 
 async fn speak<S>(stream: S, peer: IpAddr, is_http2: bool) -> io::Result<HyperSender>
 where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    S: AsyncRead + AsyncWrite + Debug + Unpin + Send + 'static,
 {
     if is_http2 {
         let (sender, connection) = http2::Builder::new(TokioExecutor::new())
@@ -289,9 +308,9 @@ where
             .handshake(TokioIo::new(stream))
             .await
             .map_err(io::Error::other)?;
-        let most = Arc::new(AtomicUsize::new(MAX_STREAMS));
-        drop(tokio::spawn(follow(connection, Arc::clone(&most))));
-        return Ok(HyperSender::Http2(SharedSender { sender, users: Arc::new(()), most, peer }));
+        let driven = Arc::new(Mutex::new(Some(connection)));
+        drop(tokio::spawn(drive(Arc::clone(&driven))));
+        return Ok(HyperSender::Http2(SharedSender { sender, users: Arc::new(()), driven, peer }));
     }
     let (sender, connection) = http1::Builder::new()
         .max_buf_size(MAX_HEAD_BYTES)
@@ -304,19 +323,19 @@ where
     Ok(HyperSender::Http1 { sender, peer, task, is_single: false })
 }
 
-/// Drives a connection of HTTP/2, and keeps `most` at the number of requests that the server takes at once.
-async fn follow<S>(
-    mut connection: http2::Connection<TokioIo<S>, RequestPayload, TokioExecutor>,
-    most: Arc<AtomicUsize>,
-) where
+/// Drives a connection of HTTP/2 to its end. It is dropped then, whoever still has a request to send: that is what tells them.
+async fn drive<S>(driven: Arc<DrivenHttp2<S>>)
+where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let driven = poll_fn(|cx| {
-        let end = Pin::new(&mut connection).poll(cx);
-        most.store(connection.current_max_send_streams(), Relaxed);
-        end
+    let end = poll_fn(|cx| match driven.lock().as_mut() {
+        Some(connection) => Pin::new(connection).poll(cx),
+        None => Poll::Ready(Ok(())),
     });
-    ended(driven.await);
+    let end = end.await;
+    let connection = driven.lock().take();
+    drop(connection);
+    ended(end);
 }
 
 fn ended(end: hyper::Result<()>) {

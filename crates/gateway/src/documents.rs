@@ -36,9 +36,8 @@ use tidegate_control::{Change, Kind, Origin, Parts, Service, SetAside, Snapshot}
 use self::candidate::{CANDIDATE, StoredCandidate};
 use self::entry::{Documented, Entry, aside, merge};
 use self::registered::{REGISTRATION, with_registered};
-use crate::candidate::CandidateConfig;
 use crate::config::Auth;
-use crate::config::{GatewayConfig, RouteConfig, UpstreamConfig, never_matches};
+use crate::config::{CandidateConfig, GatewayConfig, RouteConfig, UpstreamConfig, never_matches};
 use crate::limits::Limits;
 use crate::service::Gateway;
 use crate::table::unreachable;
@@ -105,7 +104,8 @@ impl GatewayLayer {
     /// Whether a route asks for API keys.
     #[must_use]
     pub fn asks_for_keys(&self) -> bool {
-        self.routes.iter().any(|route| matches!(route.config.auth, Some(Auth::Key(_))))
+        let is_key = |way: &Auth| matches!(way, Auth::Key(_));
+        self.routes.iter().any(|route| route.config.ways().iter().any(is_key))
     }
 
     /// What it declares: kind, name and document.

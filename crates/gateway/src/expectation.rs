@@ -22,12 +22,11 @@ use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use http::header::{EXPECT, HeaderValue};
-use http::request::Parts;
 use http::{Request, StatusCode};
 use parking_lot::Mutex;
 use tokio::time::{Sleep, sleep};
 
-use crate::body::{Progress, RequestPayload};
+use crate::progress::Progress;
 
 /// How long a server may take to ask for a body. Clients wait as long, of their own accord (curl).
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -45,18 +44,6 @@ pub(crate) struct Expectation {
 }
 
 impl Expectation {
-    /// Takes the expectation off a request, and has its body wait, if the client does.
-    pub(crate) fn take(parts: &mut Parts, payload: &mut RequestPayload) -> Option<Arc<Self>> {
-        let stated = parts.headers.remove(EXPECT)?;
-        let RequestPayload::Streaming(streaming) = payload else { return None };
-        if !stated.as_bytes().eq_ignore_ascii_case(b"100-continue") {
-            return None;
-        }
-        let expectation = Arc::<Self>::default();
-        streaming.asking = Some(Asking { expectation: Arc::clone(&expectation), timer: None });
-        Some(expectation)
-    }
-
     /// Tells a server, and listens for its 100.
     pub(crate) fn pass_on<B>(self: &Arc<Self>, request: &mut Request<B>, is_http2: bool) {
         if is_http2 {
@@ -96,6 +83,11 @@ pub(crate) struct Asking {
 }
 
 impl Asking {
+    /// Waits for what this server says.
+    pub(crate) fn new(expectation: Arc<Expectation>) -> Self {
+        Self { expectation, timer: None }
+    }
+
     /// Ready when the client is to be asked; never, if the server does not want the body. The wait is not the server's fault: it may
     /// wait as well, for a body that comes without being asked for.
     pub(crate) fn poll(&mut self, progress: &Progress, cx: &mut Context<'_>) -> Poll<()> {

@@ -15,12 +15,13 @@ use thiserror::Error;
 use crate::authenticate::Stated;
 use crate::client_address::as_attribute;
 use crate::config::{Auth, GatewayConfig};
+use crate::host::bare_host;
 use crate::identity::Identity;
 use crate::limits::{LimitedRequest, Limits};
 use crate::refusal::Refusal;
 use crate::route::Route;
 use crate::service::Gateway;
-use crate::target::{TargetPath, bare_host, settle};
+use crate::target::{TargetPath, settle};
 use action::{ExplainedAction, before_limits, explained_action};
 
 /// Most routes that an explanation names.
@@ -135,7 +136,8 @@ impl<L: Limits> Gateway<L> {
         let route = found.map(|position| Arc::clone(&site.routes[position]));
         let (considered, not_shown) = considered(&site.routes, &host, &path.normal, &parts, route.as_deref());
         // As a request's: what comes after this phase does not see the key.
-        let stated = route.as_deref().and_then(|route| Some(route.config.auth.as_ref()?.take(&mut parts)));
+        let stated =
+            route.as_deref().and_then(|route| Some(route.config.auth.as_ref()?.take(&mut parts, false)));
         let settled = route.as_deref().map_or(Ok(()), |route| settle(&mut parts, &path, &route.config));
         settled.map_err(|refusal| Unanswerable(refusal.to_string()))?;
         let early = route.as_deref().and_then(|route| before_limits(&route.config, &parts, client));
@@ -168,11 +170,7 @@ impl<L: Limits> Gateway<L> {
         let later = asked.map(|route| explained_action(route, &parts, identity, client, self.tick()));
         let action = early.or(later);
         let lacks_policy = route.as_ref().and_then(|route| Some(route.lacks.as_ref()?.to_string()));
-        let shedding = self.shedder().zip(route.as_ref()).map(|(shedder, route)| {
-            let priority = route.config.priority;
-            let refused_percent = (priority.refused(shedder.stats().level) * 100.0).round() as u64;
-            ExplainedShedding { priority: priority.word(), refused_percent }
-        });
+        let shedding = route.as_ref().and_then(|route| self.explained_shedding(route));
         let route = route.map(|route| route.config.name.to_string());
         let client = as_attribute(client);
         Ok(Explanation {
@@ -190,6 +188,13 @@ impl<L: Limits> Gateway<L> {
         })
     }
 
+    /// How much of such requests is refused now because the process is late, if it refuses any.
+    fn explained_shedding(&self, route: &Route) -> Option<ExplainedShedding> {
+        let (shedder, priority) = (self.shedder()?, route.config.priority);
+        let refused_percent = (priority.refused(shedder.stats().level) * 100.0).round() as u64;
+        Some(ExplainedShedding { priority: priority.word(), refused_percent })
+    }
+
     /// The identity that a request proves on a route with authentication, and its explanation.
     fn explained_key(
         &self,
@@ -198,23 +203,39 @@ impl<L: Limits> Gateway<L> {
         is_preflight: bool,
     ) -> Option<(Option<Identity>, ExplainedKey)> {
         let auth = route.config.auth.as_ref()?;
-        let by_others = match auth {
-            _ if is_preflight => Some("a preflight is not asked"),
-            Auth::Forward(_) => Some("another service is asked"),
-            Auth::Certificate(_) => Some("the certificate of its connection is looked at"),
-            Auth::Key(_) | Auth::Jwt(_) => None,
-        };
-        if let Some(outcome) = by_others {
-            return Some((None, ExplainedKey { outcome, ..ExplainedKey::default() }));
-        }
-        let found = self.identify(auth, route, stated);
-        let outcome = found.as_ref().map_or_else(Refusal::word, |_| "accepted");
-        let identity = found.ok();
+        let (outcome, identity) =
+            if is_preflight { ("a preflight is not asked", None) } else { self.judged(auth, route, stated) };
         let text = |read: fn(&Identity) -> Option<&str>| identity.as_ref().and_then(read).map(str::to_owned);
         let id = text(Identity::key);
         let subject = text(Identity::client).filter(|_| id.is_none());
         let (consumer, tier) = (text(Identity::consumer), text(Identity::tier));
         Some((identity, ExplainedKey { outcome, id, subject, consumer, tier }))
+    }
+
+    /// What is said of what a request proves, as far as that is known without its connection and without another service; and what it
+    /// has proved so far.
+    fn judged(&self, auth: &Auth, route: &Route, mut stated: Stated) -> (&'static str, Option<Identity>) {
+        let unseen = |way: &Auth| match way {
+            Auth::Forward(_) => Some("another service is asked"),
+            Auth::Certificate(_) => Some("the certificate of its connection is looked at"),
+            _ => None,
+        };
+        let demanded = match auth.demanded(&mut stated) {
+            Ok(demanded) => demanded,
+            Err(refusal @ Refusal::NoCredential { .. }) => {
+                return (auth.ways().iter().find_map(unseen).unwrap_or(refusal.word()), None);
+            }
+            Err(refusal) => return (refusal.word(), None),
+        };
+        let mut proved = Vec::new();
+        for way in demanded.iter().filter(|way| unseen(way).is_none()) {
+            match self.look(way, route, &mut stated) {
+                Ok(identity) => proved.push(identity),
+                Err(refusal) => return (refusal.word(), None),
+            }
+        }
+        let outcome = demanded.iter().find_map(unseen).unwrap_or("accepted");
+        (outcome, if proved.is_empty() { None } else { auth.identity(proved) })
     }
 }
 

@@ -23,8 +23,6 @@ use std::time::Duration;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, Version, header};
 use tidegate_wire::trace_context::TraceContext;
 
-use crate::config::FieldEdits;
-
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 const FORWARDED_ANY: &str = "x-forwarded-";
@@ -54,6 +52,17 @@ const HOP_BY_HOP: [HeaderName; 8] = [
     header::TRANSFER_ENCODING,
     header::UPGRADE,
 ];
+
+/// Changes to header fields: first remove, then set, then add.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FieldEdits {
+    /// Removed.
+    pub remove: Vec<HeaderName>,
+    /// Set in place of what was there.
+    pub set: Vec<(HeaderName, HeaderValue)>,
+    /// Added to what was there.
+    pub add: Vec<(HeaderName, HeaderValue)>,
+}
 
 /// Whether a field speaks of one connection, or frames a message, so that no configuration may set it.
 pub(crate) fn is_of_the_connection(name: &HeaderName) -> bool {

@@ -37,18 +37,21 @@ use tidegate_wire::trace_context::TraceContext;
 use tokio::time::sleep;
 
 use crate::attempt::{Exchange, Failure, FaultOf};
-use crate::body::{ReplySource, RequestPayload, Return, Streaming};
+use crate::body::ReplySource;
 use crate::breaker::{Admission, SharedBreaker};
 use crate::client_address::as_attribute;
-use crate::config::{Protocol, RouteConfig};
+use crate::config::Protocol;
 use crate::fields::{self, Onward};
+use crate::flow::Passing;
 use crate::forwarded;
-use crate::hedge::Placed;
+use crate::hedging::Placed;
 use crate::limits::Limits;
 use crate::message::Message;
 use crate::mirror::Way;
+use crate::normal::Normal;
 use crate::offer::Offer;
-use crate::proxy::Normal;
+use crate::payload::{RequestPayload, Streaming};
+use crate::pool::Return;
 use crate::random::{fraction, random};
 use crate::record::{AttemptEnd, Recorder, What};
 use crate::refusal::Refusal;
@@ -80,7 +83,7 @@ impl<L: Limits> Gateway<L> {
         let (mut parts, body) = request.into_parts();
         // gRPC is spoken in HTTP/2 from end to end: whoever writes its name over anything else is bounded like others.
         let speaks_http2 = parts.version == Version::HTTP_2 && upstream.config.protocol != Protocol::Http1;
-        let payload = payload(body, &parts.headers, &route.config, speaks_http2)?;
+        let payload = payload(body, &parts.headers, route, speaks_http2, normal.peer.core)?;
         let offered = Offer::of(&parts.headers, &route.config, normal)?;
         let is_head = parts.method == Method::HEAD;
         let key = upstream.key(&parts.headers, normal.client);
@@ -126,10 +129,10 @@ impl<L: Limits> Gateway<L> {
             copy.send(exchange.reply.status(), monotonic().duration_since(started), way);
         }
         if exchange.reply.status() == StatusCode::SWITCHING_PROTOCOLS {
-            let server = hyper::upgrade::on(&mut exchange.reply);
-            let idle_timeout = route.config.upgrade_idle_timeout;
-            let (record, held) = (Recorder::default(), None);
-            let tunnel = Tunnel { server, sender: exchange.sender, place, idle_timeout, record, held };
+            let mut passing = Passing::on(&route.flow, core);
+            passing.goes_to(answered_by.pools[server].flow());
+            let (server, idle) = (hyper::upgrade::on(&mut exchange.reply), route.config.upgrade_idle_timeout);
+            let tunnel = Tunnel::new(server, exchange.sender, place, idle, passing);
             return Ok((switching(exchange.reply, message.upgrade.as_ref(), route), Some(tunnel)));
         }
         let (pool, promised) = (Arc::clone(&answered_by.pools[server]), exchange.idle_time());
@@ -212,12 +215,9 @@ impl<L: Limits> Gateway<L> {
         loop {
             let now = self.tick();
             let permit = upstream.enter(now).map_err(Failure::of_gateway)?;
-            let (server, place) = match picked.take() {
-                Some(picked) => picked,
-                None => {
-                    upstream.group.pick(key, &tried, now).map_err(|none| Failure::of_gateway(none.into()))?
-                }
-            };
+            let pick =
+                || upstream.group.pick(key, &tried, now).map_err(|none| Failure::of_gateway(none.into()));
+            let (server, place) = picked.take().map_or_else(pick, Ok)?;
             record.step(|| What::Pick);
             tried.push(server);
             if let Some(trace) = record.attempt(upstream, server) {
@@ -236,6 +236,9 @@ impl<L: Limits> Gateway<L> {
             };
             record.attempt_ended(|| end_of(&sent));
             let (now, took) = (self.tick(), servers_time(placed.begun, message));
+            if let Ok(Exchange { reply, .. }) = &sent {
+                upstream.pools[placed.server].flow().answered(sending.core, reply.status().as_u16(), took);
+            }
             let fault_of = sent.as_ref().err().map(|failure| failure.fault_of);
             if fault_of == Some(FaultOf::Client) {
                 *last = None;
@@ -311,21 +314,26 @@ fn is_worth_repeating(sent: &Result<Exchange, Failure>) -> bool {
 fn payload(
     body: RequestBody,
     fields: &HeaderMap,
-    route: &Arc<RouteConfig>,
+    route: &Route,
     speaks_http2: bool,
+    core: usize,
 ) -> Result<RequestPayload, Refusal> {
-    let limit = route.max_body_bytes;
+    let limit = route.config.max_body_bytes;
     let stated = fields.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
     if stated.is_some_and(|stated| stated > limit) {
         return Err(Refusal::TooLarge { limit });
     }
     match body.into_whole() {
         Ok(bytes) if bytes.len() as u64 > limit => Err(Refusal::TooLarge { limit }),
-        Ok(bytes) => Ok(RequestPayload::Whole(bytes)),
+        Ok(bytes) => {
+            route.flow.request_bytes(core, bytes.len());
+            Ok(RequestPayload::Whole(bytes))
+        }
         Err(body) => {
             let kind = fields.get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
             let is_dialogue = speaks_http2 && kind.starts_with(b"application/grpc");
-            let streaming = Streaming::new(body, Arc::clone(route), is_dialogue);
+            let (config, passing) = (Arc::clone(&route.config), Passing::on(&route.flow, core));
+            let streaming = Streaming::new(body, config, is_dialogue, passing);
             Ok(RequestPayload::Streaming(Box::new(streaming)))
         }
     }

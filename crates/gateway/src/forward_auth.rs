@@ -17,123 +17,36 @@
 
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use bytes::Bytes;
 use http::header::{HeaderMap, HeaderName, HeaderValue, SET_COOKIE};
 use http::request::Parts;
 use http::{Request, Response, StatusCode, Uri};
-use sha2::{Digest, Sha256};
 use tidegate_access::jwt::MAX_CLAIM_BYTES;
 use tidegate_net::clock::monotonic;
 use tokio::time::timeout_at;
 
-use crate::body::{ReplySource, RequestPayload};
-use crate::config::{CachedBy, ForwardAuth};
+use crate::authority::{Admitted, Authority};
+use crate::body::ReplySource;
+use crate::config::ForwardAuth;
 use crate::connection::Sender;
 use crate::fields::{FORWARDED_FOR, FORWARDED_HOST, FORWARDED_PROTO};
 use crate::forward::onward;
 use crate::identity::{Attested, Identity};
 use crate::limits::Limits;
 use crate::message::Message;
-use crate::proxy::Normal;
-use crate::random::random;
+use crate::normal::Normal;
+use crate::payload::RequestPayload;
 use crate::refusal::Refusal;
 use crate::route::Route;
 use crate::service::Gateway;
-use crate::upstream::Upstream;
 
 /// Most bytes of a refusal's body; a larger one is left out.
 pub const MAX_BODY_BYTES: usize = 64 << 10;
 
 const FORWARDED_METHOD: HeaderName = HeaderName::from_static("x-forwarded-method");
 const FORWARDED_URI: HeaderName = HeaderName::from_static("x-forwarded-uri");
-
-/// The service that a route asks.
-#[derive(Debug)]
-pub(crate) struct Authority {
-    /// Tells what it has said from what others have.
-    id: u64,
-    pub(crate) upstream: Arc<Upstream>,
-}
-
-/// What a request goes on with.
-pub(crate) struct Admitted {
-    /// The request's identity; `None` if the service does not answer and the route lets such requests pass.
-    pub(crate) identity: Option<Identity>,
-    /// What the client is to keep.
-    pub(crate) cookies: Vec<HeaderValue>,
-}
-
-impl From<Option<Identity>> for Admitted {
-    fn from(identity: Option<Identity>) -> Self {
-        Self { identity, cookies: Vec::new() }
-    }
-}
-
-/// What became of requests about which another service was asked.
-#[derive(Debug, Default)]
-pub(crate) struct ForwardAuthCounts {
-    allowed: AtomicU64,
-    known: AtomicU64,
-    refused: AtomicU64,
-    failed: AtomicU64,
-}
-
-/// What became of requests about which another service was asked.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ForwardAuthStats {
-    /// It let them pass.
-    pub allowed: u64,
-    /// It had let the same pass a moment ago, and was not asked.
-    pub known: u64,
-    /// It refused them.
-    pub refused: u64,
-    /// It gave no answer that could be used.
-    pub failed: u64,
-}
-
-impl ForwardAuthCounts {
-    pub(crate) fn read(&self) -> ForwardAuthStats {
-        ForwardAuthStats {
-            allowed: self.allowed.load(Relaxed),
-            known: self.known.load(Relaxed),
-            refused: self.refused.load(Relaxed),
-            failed: self.failed.load(Relaxed),
-        }
-    }
-}
-
-impl Authority {
-    pub(crate) fn new(upstream: Arc<Upstream>) -> Self {
-        let [id, ..] = random();
-        Self { id, upstream }
-    }
-
-    /// What an answer is known by.
-    fn digest(&self, auth: &ForwardAuth, normal: &Normal<'_>, request: &Parts) -> [u8; 32] {
-        let mut digest = Sha256::new();
-        let mut add = |part: &[u8]| {
-            digest.update(part.len().to_le_bytes());
-            digest.update(part);
-        };
-        add(&self.id.to_le_bytes());
-        for by in &auth.cache_by {
-            match by {
-                CachedBy::Method => add(request.method.as_str().as_bytes()),
-                CachedBy::Host => add(normal.host.as_bytes()),
-                CachedBy::Path => add(request.uri.path().as_bytes()),
-                CachedBy::Field(name) => {
-                    let values = request.headers.get_all(name);
-                    add(&values.iter().count().to_le_bytes());
-                    values.iter().for_each(|value| add(value.as_bytes()));
-                }
-            }
-        }
-        digest.finalize().into()
-    }
-}
 
 impl<L: Limits> Gateway<L> {
     /// Asks the route's authenticating service for the request's identity.

@@ -18,7 +18,7 @@ use http::header::{FORWARDED, HeaderMap, HeaderName, HeaderValue};
 use tidegate_wire::forwarded::{Element, read};
 
 use crate::client_address::address;
-use crate::config::FieldEdits;
+use crate::fields::FieldEdits;
 use crate::fields::{FORWARDED_FOR, FORWARDED_HOST, FORWARDED_PROTO};
 use crate::refusal::Refusal;
 

@@ -6,13 +6,14 @@
 //! | another service's word | | those of the route's mapping | fields of its answer, and those of [`IdentityFields`] |
 //! | a JWT | its `sub` | those of the route's mapping | those of the route's mapping, and of [`IdentityFields`] |
 //! | a client certificate | its name | `consumer`, its name | those of [`IdentityFields`] |
+//! | one or all of several ways | what the last of them says that says it | those of all, and the rest of what the route's ways may prove, which it then does not have | those of all |
 
 use std::sync::Arc;
 
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use tidegate_access::keys::ApiKey;
 
-use crate::config::FieldEdits;
+use crate::fields::FieldEdits;
 
 pub(crate) const CONSUMER: &str = "consumer";
 pub(crate) const TIER: &str = "tier";
@@ -26,6 +27,13 @@ pub enum Identity {
     Key(Arc<ApiKey>),
     /// Whom somebody that is trusted says it is.
     Attested(Arc<Attested>),
+    /// What was proved on a route with several ways. Of two that say the same, the later one counts.
+    Joined {
+        /// In the route's order.
+        proved: Arc<[Self]>,
+        /// What any of the route's ways may prove. A client that has proved another one does not have it, whatever else states it.
+        attributes: Arc<[Arc<str>]>,
+    },
 }
 
 /// What somebody that is trusted says of a client.
@@ -53,6 +61,7 @@ impl Identity {
         match self {
             Self::Key(key) => Some(key.id()),
             Self::Attested(attested) => attested.subject.as_deref(),
+            Self::Joined { proved, .. } => proved.iter().rev().find_map(Self::client),
         }
     }
 
@@ -62,6 +71,7 @@ impl Identity {
         match self {
             Self::Key(key) => Some(key.id()),
             Self::Attested(_) => None,
+            Self::Joined { proved, .. } => proved.iter().rev().find_map(Self::key),
         }
     }
 
@@ -71,6 +81,7 @@ impl Identity {
         match self {
             Self::Key(key) => Some(key.consumer()),
             Self::Attested(attested) => attested.attribute(CONSUMER),
+            Self::Joined { proved, .. } => proved.iter().rev().find_map(Self::consumer),
         }
     }
 
@@ -80,6 +91,7 @@ impl Identity {
         match self {
             Self::Key(key) => key.tier(),
             Self::Attested(attested) => attested.attribute(TIER),
+            Self::Joined { proved, .. } => proved.iter().rev().find_map(Self::tier),
         }
     }
 
@@ -93,6 +105,31 @@ impl Identity {
             Self::Attested(attested) => {
                 attested.attributes.iter().map(|(name, value)| (&**name, value.as_deref())).collect()
             }
+            Self::Joined { proved, attributes } => {
+                let stated = proved.iter().rev().flat_map(Self::attributes);
+                let others = attributes.iter().map(|name| (&**name, None));
+                let mut all: Vec<(&str, Option<&str>)> = Vec::new();
+                for (name, value) in stated.chain(others) {
+                    match all.iter_mut().find(|(known, _)| *known == name) {
+                        Some((_, known)) => *known = known.or(value),
+                        None => all.push((name, value)),
+                    }
+                }
+                all
+            }
+        }
+    }
+
+    /// Fields for servers that it alone says, in a request's.
+    fn tell_own(&self, fields: &mut HeaderMap) {
+        match self {
+            Self::Key(_) => {}
+            Self::Attested(attested) => {
+                for (name, value) in &attested.fields {
+                    fields.insert(name, value.clone());
+                }
+            }
+            Self::Joined { proved, .. } => proved.iter().for_each(|identity| identity.tell_own(fields)),
         }
     }
 }
@@ -126,11 +163,7 @@ impl IdentityFields {
                 fields.insert(name, value);
             }
         }
-        if let Identity::Attested(attested) = identity {
-            for (name, value) in &attested.fields {
-                fields.insert(name, value.clone());
-            }
-        }
+        identity.tell_own(fields);
     }
 }
 

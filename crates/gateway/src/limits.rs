@@ -1,14 +1,12 @@
 //! The gateway's view of a limiter: a trait that the binary implements.
 
-use std::any::Any;
-use std::fmt;
 use std::future::Future;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use http::HeaderMap;
 use serde_json::Value;
-use thiserror::Error;
+pub use tidegate_net::limits::{Denial, LimitPermit, PolicyVerdict, Ruling};
 
 pub use crate::identity::{Attested, Identity};
 
@@ -40,76 +38,6 @@ pub struct LimitedRequest<'a> {
     pub is_preflight: bool,
     /// Whether somebody wants to know what each policy says.
     pub wants_verdicts: bool,
-}
-
-/// What one policy says of a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PolicyVerdict {
-    /// Its name.
-    pub policy: Arc<str>,
-    /// Whether it has room.
-    pub allowed: bool,
-    /// Whether it is only counted, and never denies.
-    pub is_shadow: bool,
-    /// What is left of it.
-    pub remaining: u64,
-}
-
-/// What the limits of a route say of one request.
-#[derive(Debug, Default)]
-pub struct Ruling {
-    /// Set if the request is denied.
-    pub denial: Option<Denial>,
-    /// Fields that tell the client where it stands, for the reply of either outcome.
-    pub fields: HeaderMap,
-    /// What each policy says, if that was asked for.
-    pub verdicts: Vec<PolicyVerdict>,
-    /// What the request holds until its reply has ended.
-    pub held: Option<Held>,
-}
-
-/// Something that is given back by being dropped: a permit of a concurrency limit.
-pub struct Held {
-    _it: Box<dyn Any + Send + Sync>,
-}
-
-impl Held {
-    /// Holds `it`.
-    pub fn new(it: impl Any + Send + Sync) -> Self {
-        Self { _it: Box::new(it) }
-    }
-}
-
-impl fmt::Debug for Held {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str("Held")
-    }
-}
-
-/// Why a request does not pass its route's limits.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum Denial {
-    /// Its limits are used up.
-    #[error("the quota of a policy is used up")]
-    Quota {
-        /// The policies that denied it.
-        policies: Vec<String>,
-    },
-    /// None of the listed policies applies to it, and such requests are denied.
-    #[error("none of the route's policies applies to the request, and on_no_match is \"deny\"")]
-    NoMatch,
-    /// What it states has no one reading.
-    #[error("{0}")]
-    Invalid(String),
-    /// A policy that its route lists is not in force, so that its verdict is not known.
-    #[error("policy {policy:?}, which the route lists, is not in force")]
-    NoPolicy {
-        /// Its name.
-        policy: String,
-    },
-    /// The limiter gave no answer.
-    #[error("{0}")]
-    NoAnswer(String),
 }
 
 /// A limiter.

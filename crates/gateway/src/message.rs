@@ -8,14 +8,16 @@ use http::request::Parts;
 use http::{Method, Request, Response};
 use tidegate_wire::trace_context::TraceContext;
 
-use crate::body::{Progress, RequestPayload};
 use crate::config::ServerConfig;
 use crate::connection;
 use crate::direct::request_bytes;
 use crate::doubt::Doubt;
 use crate::expectation::Expectation;
 use crate::fields;
+use crate::flow::Flow;
 use crate::offer::{Offer, is_agreed};
+use crate::payload::RequestPayload;
+use crate::progress::Progress;
 
 /// A request that can be sent, perhaps several times.
 #[derive(Debug)]
@@ -133,6 +135,15 @@ impl Message {
             expectation.pass_on(&mut request, is_http2);
         }
         connection::addressed(request, server, is_http2)
+    }
+
+    /// Counts at a server what it is sent of the body: now what is at hand, as it passes what is still coming.
+    pub(crate) fn goes_to(&mut self, server: &Arc<Flow>, core: usize) {
+        match &mut self.payload {
+            Payload::Whole(bytes) => server.request_bytes(core, bytes.len()),
+            Payload::Once(Some(RequestPayload::Streaming(streaming))) => streaming.passing.goes_to(server),
+            Payload::Once(_) => {}
+        }
     }
 
     /// What is in doubt of a reply that goes on in another protocol, if that is not the one that was asked for.

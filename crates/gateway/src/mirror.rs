@@ -27,9 +27,10 @@ use tidegate_upstream::connect::Resolver;
 use tokio::time::timeout_at;
 
 use crate::attempt::{Attempt, Exchange, FaultOf};
-use crate::body::{RequestPayload, Return};
 use crate::config::MirrorConfig;
 use crate::message::Message;
+use crate::payload::RequestPayload;
+use crate::pool::Return;
 use crate::random::fraction;
 use crate::upstream::Upstream;
 

@@ -22,7 +22,7 @@ use ring::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 
 use crate::config::RouteConfig;
 use crate::fields::{digits, offered_protocol};
-use crate::proxy::Normal;
+use crate::normal::Normal;
 use crate::random::random;
 use crate::refusal::Refusal;
 

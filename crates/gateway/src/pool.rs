@@ -13,8 +13,10 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
 use parking_lot::{Mutex, MutexGuard};
+use tidegate_net::clock::monotonic;
 
 use crate::connection::{HyperSender, Sender, SharedSender};
+use crate::flow::Flow;
 
 /// How long before the end of the time that a server has told a connection gets no request any more: one that is on its way then
 /// may meet the close.
@@ -28,6 +30,8 @@ pub(crate) struct Pool {
     longest: Duration,
     /// The addresses of the server's name; `None`: it has none, or they are not known yet.
     addresses: ArcSwapOption<Arc<[IpAddr]>>,
+    /// What the server is sent and answers.
+    flow: Arc<Flow>,
 }
 
 #[derive(Debug, Default)]
@@ -43,6 +47,44 @@ struct Idle {
     until: Instant,
 }
 
+/// Where a connection goes back to when its reply has been read to the end.
+#[derive(Debug)]
+pub(crate) struct Return {
+    pub(crate) sender: Sender,
+    pool: Arc<Pool>,
+    /// The core that serves the client.
+    pub(crate) core: usize,
+    /// How long it may be kept, if that is known.
+    promised: Option<Duration>,
+    /// The route whose reply it carries, if that is counted there.
+    route: Option<Arc<Flow>>,
+}
+
+impl Return {
+    /// Where a connection goes that may be kept for so long, if that is known.
+    pub(crate) fn new(sender: Sender, promised: Option<Duration>, pool: Arc<Pool>, core: usize) -> Self {
+        Self { sender, pool, core, promised, route: None }
+    }
+
+    /// The same, whose reply is one of this route.
+    pub(crate) fn of_route(self, route: &Arc<Flow>) -> Self {
+        Self { route: Some(Arc::clone(route)), ..self }
+    }
+
+    /// Counts so many bytes of the reply.
+    pub(crate) fn reply_bytes(&self, bytes: usize) {
+        self.pool.flow.reply_bytes(self.core, bytes);
+        if let Some(route) = &self.route {
+            route.reply_bytes(self.core, bytes);
+        }
+    }
+
+    /// Keeps the connection for the next request.
+    pub(crate) fn now(self) {
+        self.pool.put(self.core, self.sender, self.promised, monotonic());
+    }
+}
+
 /// A connection for several at once, and when it was last taken.
 #[derive(Debug)]
 struct Shared {
@@ -51,10 +93,16 @@ struct Shared {
 }
 
 impl Pool {
-    /// An empty pool for each of `cores`, with at most `most` connections that are idle for `longest`.
-    pub(crate) fn new(cores: usize, most: usize, longest: Duration) -> Self {
+    /// An empty pool for each of `cores`, with at most `most` connections that are idle for `longest`. What its server is sent
+    /// and answers is counted in `flow`.
+    pub(crate) fn new(cores: usize, most: usize, longest: Duration, flow: Arc<Flow>) -> Self {
         let cores = (0..cores.max(1)).map(|_| Mutex::default()).collect();
-        Self { cores, most, longest, addresses: ArcSwapOption::empty() }
+        Self { cores, most, longest, addresses: ArcSwapOption::empty(), flow }
+    }
+
+    /// What the server is sent and answers.
+    pub(crate) fn flow(&self) -> &Arc<Flow> {
+        &self.flow
     }
 
     /// A connection that was open a moment ago, if there is one; of HTTP/1.1, if the request `offers` to go on in another

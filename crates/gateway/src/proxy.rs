@@ -15,10 +15,13 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use http::header::{AUTHORIZATION, CONTENT_LENGTH, COOKIE, FORWARDED, HOST, SET_COOKIE, VIA};
+use http::header::{
+    AUTHORIZATION, CONTENT_LENGTH, COOKIE, FORWARDED, HOST, SEC_WEBSOCKET_PROTOCOL, SET_COOKIE, VIA,
+};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
 use http_body::Body as HttpBody;
+use tidegate_net::clock::monotonic;
 use tidegate_net::http::{Body, GrpcCall, Peer, RequestBody, UpgradeOffer};
 
 use crate::answer::{Answer, mark, own, refused};
@@ -26,43 +29,22 @@ use crate::authenticate::Stated;
 use crate::candidate::Asking;
 use crate::client_address::client_address;
 use crate::compress::Asked;
-use crate::config::Auth;
 use crate::fields::FORWARDED_FOR;
-use crate::forward_auth::Admitted;
 use crate::forwarded;
-use crate::identity::Identity;
+use crate::host::bare_host;
 use crate::limits::{Denial, LimitedRequest, Limits, Ruling};
-use crate::record::{Readers, Recorder, What};
+use crate::normal::Normal;
+use crate::record::{Readers, ReadsRecords, Recorder, What};
 use crate::refusal::Refusal;
 use crate::replies::{Early, about_the_gateway, early, is_about_the_gateway, redirect, static_reply};
 use crate::route::{Route, RouteAction};
 use crate::service::{ClientField, Gateway, GatewaySettings};
-use crate::target::{TargetPath, bare_host, settle};
-
-/// What is known of a request once it is normalised.
-pub(crate) struct Normal<'a> {
-    pub(crate) peer: &'a Peer,
-    /// Lower case, without a port.
-    pub(crate) host: String,
-    pub(crate) path: TargetPath,
-    pub(crate) client: IpAddr,
-    /// The identity that its client has proved.
-    pub(crate) identity: Option<Identity>,
-    /// Cookies of the service that admitted the request, for its client.
-    cookies: Vec<HeaderValue>,
-    /// The client offers to go on in another protocol, and its connection allows that.
-    pub(crate) may_upgrade: bool,
-    /// It asks for nothing else: a client of HTTP/2 does (RFC 8441).
-    pub(crate) must_go_on: bool,
-    /// It is a preflight, which its route lets pass without credentials.
-    pub(crate) is_preflight: bool,
-    /// Whether its client may know which server failed it, and why.
-    pub(crate) explains: bool,
-}
+use crate::target::{TargetPath, settle};
 
 impl<L: Limits> Gateway<L> {
     /// Answers one request, and says by which route. The status is the one that it counts under.
     pub(crate) async fn proxy(&self, mut request: Request<RequestBody>, peer: &Peer) -> (Answer, StatusCode) {
+        let came = monotonic();
         let mut record = self.recorder(&mut request, peer);
         let must_go_on = UpgradeOffer::is_of_stream(&request);
         // A call is told how it ended by a success, which would open the stream.
@@ -77,6 +59,10 @@ impl<L: Limits> Gateway<L> {
         }
         // What counts requests counts an answer in gRPC as the refusal that it is.
         let status = answer.reply.status();
+        if let Some(route) = &answer.route {
+            let took = u64::try_from(monotonic().duration_since(came).as_nanos()).unwrap_or(u64::MAX);
+            route.flow.answered(peer.core, status.as_u16(), took);
+        }
         if let Some(call) = call {
             answer = answer.told_to(&call);
         }
@@ -93,14 +79,15 @@ impl<L: Limits> Gateway<L> {
     /// What takes down what becomes of a request.
     pub(crate) fn recorder(&self, request: &mut Request<RequestBody>, peer: &Peer) -> Recorder {
         let client = self.takes_trace(request.headers_mut());
-        let readers = Readers {
-            log: self.access_log(),
-            analytics: self.analytics(),
-            spans: self.spans().and_then(|spans| Some((spans, spans.begin(request.headers())?))),
-            traces: Some(self.traces()).filter(|traces| traces.is_watched()),
-            client,
-        };
-        Recorder::new(request, peer, readers)
+        let span = self.spans().and_then(|spans| spans.begin(request.headers()));
+        let traces = Some(self.traces()).filter(|traces| traces.is_watched());
+        let at_end = [
+            self.analytics().map(reader),
+            self.access_log().map(reader),
+            traces.map(reader),
+            span.and(self.spans()).map(reader),
+        ];
+        Recorder::new(request, peer, Readers { at_end, span, client })
     }
 
     /// The phases, one after the other.
@@ -123,7 +110,7 @@ impl<L: Limits> Gateway<L> {
         record.note(|record| record.route = Some(Arc::clone(&route)));
         record.step(|| What::Route);
         // Before anything else: what is refused is logged, too.
-        let stated = take_key(&route, &mut parts, record);
+        let (stated, subprotocol) = take_credentials(&route, &mut parts, peer, record);
         let settled = settle(&mut parts, &normal.path, &route.config);
         let early = early(&route.config, &parts, normal.client).map(Early::reply);
         let origin = route.config.cors.as_ref().and_then(|cors| cors.allowed(&parts.headers));
@@ -158,7 +145,7 @@ impl<L: Limits> Gateway<L> {
                     let sent = self.forward(&route, upstream, &normal, request, record).await;
                     sent.map(|(reply, tunnel)| {
                         (upgrade, is_own) = (offer.zip(tunnel), false);
-                        reply
+                        with_subprotocol(reply, subprotocol.filter(|_| upgrade.is_some()))
                     })
                 }
             },
@@ -260,55 +247,6 @@ impl<L: Limits> Gateway<L> {
         })
     }
 
-    /// Authenticates a request, if its route asks for that.
-    async fn authenticate(
-        &self,
-        route: &Route,
-        stated: Option<Stated>,
-        normal: &mut Normal<'_>,
-        parts: &Parts,
-        record: &mut Recorder,
-    ) -> Result<(), Refusal> {
-        let (Some(auth), Some(stated)) = (&route.config.auth, stated) else { return Ok(()) };
-        if normal.is_preflight {
-            return Ok(());
-        }
-        let found = match auth {
-            // In a box: it takes far more room than all the rest, and few routes need it.
-            Auth::Forward(forward) => {
-                let admitted = Box::pin(self.ask_authority(forward, route, normal, parts)).await;
-                admitted.map(|Admitted { identity, cookies }| {
-                    normal.cookies = cookies;
-                    identity
-                })
-            }
-            Auth::Certificate(auth) => auth.verify(normal.peer.tls_name.as_deref()).map(Some),
-            Auth::Jwt(auth) => {
-                // Invariant: a route that asks for a JWT was made with what verifies it.
-                let verifier = route.jwt.as_ref().ok_or(Refusal::NoJwtKeys)?;
-                let found = verifier.verify(auth, stated, self.known(), self.jwt_counts(), self.tick()).await;
-                found.map(Some)
-            }
-            Auth::Key(auth) => auth.verify(stated, self.keys(), true).map(Some),
-        };
-        record.step(|| What::Authenticate);
-        normal.identity = found?;
-        record.note(|record| record.identity = normal.identity.clone());
-        Ok(())
-    }
-
-    /// The identity that a request would have by the credential it states, for an explanation.
-    pub(crate) fn identify(&self, auth: &Auth, route: &Route, stated: Stated) -> Result<Identity, Refusal> {
-        match (auth, &route.jwt) {
-            (Auth::Key(auth), _) => auth.verify(stated, self.keys(), false),
-            (Auth::Jwt(auth), Some(verifier)) => verifier.look(auth, stated, self.known(), self.tick()),
-            (Auth::Jwt(_), None) => Err(Refusal::NoJwtKeys),
-            // An explanation asks no other service, and there is no connection that could have shown a certificate.
-            (Auth::Forward(_), _) => Err(Refusal::NoAuthority),
-            (Auth::Certificate(_), _) => Err(Refusal::NoCertificate),
-        }
-    }
-
     /// Charges the request under the limits that its route lists.
     async fn charge(
         &self,
@@ -339,7 +277,9 @@ impl<L: Limits> Gateway<L> {
             is_preflight: normal.is_preflight,
             wants_verdicts: record.is_on(),
         };
+        let asked = monotonic();
         let mut ruling = self.limits().charge(&route.config.policies, &request).await;
+        route.flow.limited(normal.peer.core, monotonic().duration_since(asked));
         record.step(|| What::Limit);
         for verdict in std::mem::take(&mut ruling.verdicts) {
             record.step(|| What::Verdict(verdict));
@@ -348,20 +288,41 @@ impl<L: Limits> Gateway<L> {
     }
 }
 
+/// A reader of records, as a record holds it.
+fn reader<R: ReadsRecords + 'static>(reader: &Arc<R>) -> Arc<dyn ReadsRecords> {
+    Arc::<R>::clone(reader)
+}
+
 /// Whether a request was made on this machine, and not passed on by a proxy or a tunnel on it.
 fn is_from_here(peer: IpAddr, fields: &HeaderMap) -> bool {
     let passed_on = [FORWARDED, VIA, FORWARDED_FOR].iter().any(|name| fields.contains_key(name));
     peer.to_canonical().is_loopback() && !passed_on
 }
 
-/// Takes the key or token off a request before anything else sees it, also what is logged of the request's target.
-fn take_key(route: &Route, parts: &mut Parts, record: &mut Recorder) -> Option<Stated> {
-    let auth = route.config.auth.as_ref()?;
-    let stated = auth.take(parts);
+/// Takes the key or token off a request before anything else sees it, also what is logged of the request's target. With it comes the
+/// subprotocol that a client of WebSocket must be answered.
+fn take_credentials(
+    route: &Route,
+    parts: &mut Parts,
+    peer: &Peer,
+    record: &mut Recorder,
+) -> (Option<Stated>, Option<HeaderValue>) {
+    let Some(auth) = &route.config.auth else { return (None, None) };
+    let mut stated = auth.take(parts, peer.tls_name.is_some());
     if auth.is_in_target() {
         record.note(|record| record.asked.target = parts.uri.clone());
     }
-    Some(stated)
+    let subprotocol = stated.subprotocol.take();
+    (Some(stated), subprotocol)
+}
+
+/// A reply that tells a client of WebSocket the one subprotocol that it has offered, if the server tells it of none: the server has not
+/// heard of it.
+fn with_subprotocol(mut reply: Response<Body>, subprotocol: Option<HeaderValue>) -> Response<Body> {
+    if let Some(subprotocol) = subprotocol {
+        reply.headers_mut().entry(SEC_WEBSOCKET_PROTOCOL).or_insert(subprotocol);
+    }
+    reply
 }
 
 /// Whether a request without a body is a preflight that its route lets pass without credentials. Credentials that it has all

@@ -14,6 +14,9 @@ use tidegate_wire::rate_limit_fields::whole_seconds;
 
 use crate::limits::Denial;
 
+/// The challenge of a route that takes client certificates.
+pub(crate) const CERTIFICATE: &str = "Certificate";
+
 /// Why a request was not answered by an upstream.
 #[derive(Debug, Error)]
 pub(crate) enum Refusal {
@@ -42,6 +45,18 @@ pub(crate) enum Refusal {
         /// Where the route reads keys.
         challenges: Vec<HeaderValue>,
     },
+    /// It has nothing of what its route takes for a proof.
+    #[error("a credential is needed; the response fields www-authenticate say what this route takes")]
+    NoCredential {
+        /// What the route takes.
+        challenges: Vec<HeaderValue>,
+    },
+    /// Its API key is good, and names other routes only.
+    #[error("the API key is not for this route")]
+    KeyRoute,
+    /// Its API key is good, and lacks the scope that its route asks for.
+    #[error("the API key does not have the scope that this route asks for")]
+    KeyScope,
     /// This node cannot say whether its key is still good.
     #[error("{}", KeyDenial::Stale)]
     StaleKeys,
@@ -64,7 +79,7 @@ pub(crate) enum Refusal {
     #[error("the client certificate's name is not one that this route accepts")]
     OtherCertificate,
     /// It does not pass the limits of its route.
-    #[error("{0}")]
+    #[error("{}", denied(.0))]
     Denied(Denial),
     /// Its fields are more than its route takes.
     #[error("the request's header fields are larger than {limit} bytes")]
@@ -139,6 +154,18 @@ impl From<BodyError> for Refusal {
     }
 }
 
+/// What a request is told that its route's limits deny.
+fn denied(denial: &Denial) -> String {
+    match denial {
+        Denial::Quota { .. } => "the quota of a policy is used up".to_owned(),
+        Denial::NoMatch => {
+            "none of the route's policies applies to the request, and on_no_match is \"deny\"".to_owned()
+        }
+        Denial::NoPolicy { policy } => format!("policy {policy:?}, which the route lists, is not in force"),
+        Denial::Invalid(why) | Denial::NoAnswer(why) => why.clone(),
+    }
+}
+
 impl Refusal {
     /// The status of the reply.
     pub(crate) fn status(&self) -> u16 {
@@ -149,9 +176,9 @@ impl Refusal {
             | Self::BodyBroken
             | Self::Denied(Denial::Invalid(_)) => 400,
             Self::Jwt(denial) if denial.is_insufficient() => 403,
-            Self::Unauthorized { .. } | Self::Jwt(_) | Self::NoCertificate => 401,
+            Self::Unauthorized { .. } | Self::Jwt(_) | Self::NoCertificate | Self::NoCredential { .. } => 401,
             Self::ByAuthority(reply) => reply.status().as_u16(),
-            Self::Denied(Denial::NoMatch) | Self::OtherCertificate => 403,
+            Self::Denied(Denial::NoMatch) | Self::OtherCertificate | Self::KeyRoute | Self::KeyScope => 403,
             Self::NoRoute => 404,
             Self::TooSlow => 408,
             Self::TooLarge { .. } => 413,
@@ -184,6 +211,9 @@ impl Refusal {
             Self::Unauthorized { denial: KeyDenial::Missing, .. } => "no_key",
             Self::Unauthorized { denial: KeyDenial::Unknown, .. } => "unknown_key",
             Self::Unauthorized { denial: KeyDenial::Expired, .. } => "expired_key",
+            Self::NoCredential { .. } => "no_credential",
+            Self::KeyRoute => "key_route",
+            Self::KeyScope => "key_scope",
             Self::StaleKeys | Self::Unauthorized { denial: KeyDenial::Stale, .. } => "stale_keys",
             Self::Jwt(denial) => denial.word(),
             Self::NoJwtKeys => "no_jwt_keys",
@@ -283,10 +313,12 @@ impl Refusal {
                 problem.kind = Type::QuotaExceeded;
                 problem.violated_policies = policies;
             }
-            Self::Unauthorized { challenges: stated, .. } => challenges = stated,
+            Self::Unauthorized { challenges: stated, .. } | Self::NoCredential { challenges: stated } => {
+                challenges = stated;
+            }
             Self::Jwt(denial) => challenges.extend(HeaderValue::from_str(&denial.challenge())),
             // No registered scheme: it says what is missing.
-            Self::NoCertificate => challenges.push(HeaderValue::from_static("Certificate")),
+            Self::NoCertificate => challenges.push(HeaderValue::from_static(CERTIFICATE)),
             _ => {}
         }
         let mut reply = Response::new(Body::Full(Bytes::from(problem.to_json())));

@@ -12,10 +12,11 @@ use http::{Method, Request, Response, StatusCode, Uri, Version};
 use tidegate_net::http::Body;
 use tidegate_upstream::backend::Place;
 
-use crate::body::{ReplyBody, ReplySource, Return};
+use crate::body::{ReplyBody, ReplySource};
 use crate::config::{Redirect, RouteConfig, StaticReply};
 use crate::fields;
 use crate::offer::Offer;
+use crate::pool::Return;
 use crate::refusal::Refusal;
 use crate::route::Route;
 use crate::target::locate_outside;
@@ -108,11 +109,14 @@ pub(crate) async fn respond(
     let first = poll_fn(|cx| Poll::Ready(source.poll_frame(&mut back.sender, cx))).await;
     let body = match first {
         Poll::Ready(Some(Ok(frame))) if source.is_at_end(&back.sender) && frame.is_data() => {
+            let bytes = frame.into_data().unwrap_or_default();
+            route.flow.reply_bytes(back.core, bytes.len());
+            back.reply_bytes(bytes.len());
             back.now();
-            Body::Full(frame.into_data().unwrap_or_default())
+            Body::Full(bytes)
         }
         first => {
-            let route = Arc::clone(&route.config);
+            let (back, route) = (back.of_route(&route.flow), Arc::clone(&route.config));
             Body::streamed(ReplyBody::new(source, first, route, last, back, place))
         }
     };

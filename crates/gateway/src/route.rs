@@ -6,10 +6,11 @@ use std::sync::Arc;
 use http::request::Parts;
 use http::{HeaderName, HeaderValue};
 
+use crate::authority::Authority;
 use crate::breaker::SharedBreaker;
 use crate::canary::{Side, has_cookie};
 use crate::config::{Action, Redirect, RouteConfig, StaticReply};
-use crate::forward_auth::Authority;
+use crate::flow::Flow;
 use crate::hedge::Hedge;
 use crate::identity::Identity;
 use crate::jwt::JwtVerifier;
@@ -37,6 +38,8 @@ pub(crate) struct Route {
     pub(crate) jwt: Option<JwtVerifier>,
     /// The service that says whose its requests are, if one does.
     pub(crate) authority: Option<Authority>,
+    /// What is counted of its requests.
+    pub(crate) flow: Arc<Flow>,
 }
 
 /// What becomes of a request.
@@ -64,6 +67,7 @@ impl Route {
             hedge: None,
             jwt: None,
             authority: None,
+            flow: Arc::new(Flow::new(1)),
         }
     }
 

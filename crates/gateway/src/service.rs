@@ -28,11 +28,12 @@ use tokio::runtime;
 use crate::access_log::AccessLog;
 pub use crate::adaptive::AdaptiveStatus;
 use crate::analytics::Analytics;
+use crate::authority::ForwardAuthCounts;
+pub use crate::authority::ForwardAuthStats;
 pub use crate::breaker::Judged;
 use crate::compress::Compressor;
 pub use crate::compress::{CompressionStats, MAX_AT_ONCE as MAX_COMPRESSED_AT_ONCE};
-use crate::forward_auth::ForwardAuthCounts;
-pub use crate::forward_auth::{ForwardAuthStats, MAX_BODY_BYTES as MAX_REFUSAL_BYTES};
+pub use crate::forward_auth::MAX_BODY_BYTES as MAX_REFUSAL_BYTES;
 pub use crate::hedge::HedgeStats;
 pub use crate::identity::IdentityFields;
 use crate::jwt::JwtCounts;
@@ -52,7 +53,7 @@ pub use listener::{GatewayService, TEMPLATES};
 use site::Site;
 pub use status::{BreakerOf, BreakerStatus, UpstreamStatus};
 
-/// The longest pause between two looks for names whose addresses must be asked for again.
+/// The longest pause between two looks for names whose addresses must be asked for again, and the one between two looks at files.
 const FOLLOW_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How often idle connections are looked through.
@@ -200,14 +201,29 @@ impl<L: Limits> Gateway<L> {
         Self { trace_guard: Some(guard), ..self }
     }
 
-    /// Closes idle connections in time, and follows the names of servers, for as long as it is polled.
+    /// Closes idle connections in time, and follows the names of servers and the files of certificates that they are shown, for as
+    /// long as it is polled.
     pub async fn maintain(&self) {
         if let Some(shedder) = &self.shedder {
             for (index, core) in self.cores.iter().enumerate() {
                 drop(core.spawn(Arc::clone(shedder).watch(index, self.clock)));
             }
         }
-        tokio::join!(self.sweep(), self.follow_names());
+        tokio::join!(self.sweep(), self.follow_names(), self.follow_client_certificates());
+    }
+
+    /// Reads the certificates that servers are shown again, when their files have changed (fault 42).
+    async fn follow_client_certificates(&self) {
+        loop {
+            tokio::time::sleep(FOLLOW_INTERVAL).await;
+            let site = self.site.load_full();
+            let shown = site.upstreams.iter().filter(|upstream| upstream.has_certificate());
+            let shown: Vec<_> = shown.cloned().collect();
+            if !shown.is_empty() {
+                let look = move || shown.iter().for_each(|upstream| upstream.look_at_certificate());
+                tokio::task::spawn_blocking(look).await.unwrap_or_default();
+            }
+        }
     }
 
     /// Looks the names of servers up again, one after the other: a busy connection would lead to the old address for

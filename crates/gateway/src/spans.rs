@@ -17,7 +17,6 @@
 //! Bounds: [`MAX_SPANS`] and [`MAX_BYTES`] wait; what finds no room is dropped and counted. Requests never wait.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -27,14 +26,13 @@ use parking_lot::{Mutex, MutexGuard};
 use tidegate_net::clock::monotonic;
 use tidegate_upstream::backend::Host;
 use tidegate_wire::otlp::spans::{SpanHead, SpanKind, SpanWriter};
-use tidegate_wire::trace_context::TraceContext;
 use tokio::sync::Notify;
 
 use crate::access_log::line::{cut, field};
 use crate::fields::{caller, trace};
+use crate::host::bare_host;
 use crate::random::random;
-use crate::record::{Asked, AttemptEnd, End, Record, Step, What};
-use crate::target::bare_host;
+use crate::record::{Asked, AttemptEnd, End, Forestalled, ReadsRecords, Record, SpanContext, Step, What};
 use crate::upstream::Upstream;
 
 /// Most spans that wait to be exported.
@@ -62,38 +60,6 @@ struct Queue {
     bytes: usize,
 }
 
-/// Where a request that is recorded stands in its trace.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct SpanContext {
-    /// With the request's own span.
-    trace: TraceContext,
-    /// The caller's.
-    parent: Option<u64>,
-}
-
-/// A second attempt whose reply came too late.
-#[derive(Debug)]
-pub(crate) struct Forestalled {
-    pub(crate) upstream: Arc<Upstream>,
-    pub(crate) server: usize,
-    pub(crate) begun: Instant,
-    pub(crate) took: Duration,
-    /// Its span's identifier.
-    pub(crate) span: u64,
-}
-
-impl SpanContext {
-    /// What a server is told whose span is a part of `span`.
-    pub(crate) fn beneath(self, span: u64) -> TraceContext {
-        self.trace.child(span)
-    }
-
-    /// What a server is told before an attempt has a span.
-    pub(crate) fn trace(self) -> TraceContext {
-        self.trace
-    }
-}
-
 impl Spans {
     /// A queue for the spans of requests of which `ratio`, from 0 to 1, are recorded where no caller decides.
     #[must_use]
@@ -115,17 +81,6 @@ impl Spans {
                 trace.trace_id().is_among(self.ratio).then_some(SpanContext { trace, parent: None })
             }
         }
-    }
-
-    /// Keeps the spans of a request that has ended.
-    pub(crate) fn note(&self, record: &Record) {
-        let Some(context) = record.span else { return };
-        let attempts = record.steps.iter().filter_map(|step| Try::of(record, step));
-        let lost = record.forestalled.iter().map(Try::of_lost);
-        for (before, attempt) in attempts.chain(lost).enumerate() {
-            self.push(of_attempt(record, &attempt, before, context));
-        }
-        self.push(of_request(record, context));
     }
 
     fn push(&self, span: Vec<u8>) {
@@ -168,6 +123,19 @@ impl Spans {
     fn queue(&self) -> MutexGuard<'_, Queue> {
         // Whole spans and their sum: nothing panics while both are changed.
         self.queue.lock()
+    }
+}
+
+impl ReadsRecords for Spans {
+    /// Keeps the spans of a request that has ended.
+    fn note(&self, record: &Record) {
+        let Some(context) = record.span else { return };
+        let attempts = record.steps.iter().filter_map(|step| Try::of(record, step));
+        let lost = record.forestalled.iter().map(Try::of_lost);
+        for (before, attempt) in attempts.chain(lost).enumerate() {
+            self.push(of_attempt(record, &attempt, before, context));
+        }
+        self.push(of_request(record, context));
     }
 }
 

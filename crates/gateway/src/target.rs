@@ -1,4 +1,4 @@
-//! Host and path of a request: one form to route by, and what the upstream is asked for.
+//! The path of a request: one form to route by, and what the upstream is asked for.
 //!
 //! ```text
 //!   as it came ──(dot segments resolved)──> settled ──┬── what a service is asked about, and its answer is known by
@@ -13,7 +13,6 @@
 //! route unless the route says that its servers take them for a part of a name.
 
 use std::borrow::Cow;
-use std::net::Ipv6Addr;
 
 use http::header::{EXPECT, HeaderMap, HeaderValue, LOCATION};
 use http::request::Parts;
@@ -54,7 +53,7 @@ impl TargetPath {
     /// What a route's server gets before the route's own changes, of a path that came as `raw`.
     fn settled<'p>(&'p self, raw: &'p str, route: &RouteConfig) -> Cow<'p, str> {
         let path = self.resolved.as_deref().unwrap_or(raw);
-        let is_judged = matches!(route.auth, Some(Auth::Forward(_)));
+        let is_judged = route.ways().iter().any(|way| matches!(way, Auth::Forward(_)));
         let path = match plain_escapes(path.as_bytes()) {
             Cow::Owned(plain) if is_judged => Cow::Owned(String::from_utf8_lossy(&plain).into_owned()),
             _ => Cow::Borrowed(path),
@@ -171,40 +170,9 @@ fn merged(path: &str) -> String {
     merged
 }
 
-/// A host in lower case, without its port and without a final dot; an address of version 6 as RFC 5952 writes it.
-pub(crate) fn bare_host(host: &str) -> String {
-    let end = match host.rfind(':') {
-        Some(colon) if !host[colon..].contains(']') => colon,
-        _ => host.len(),
-    };
-    let host = &host[..end];
-    let address = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')?.parse::<Ipv6Addr>().ok());
-    match address {
-        Some(address) => format!("[{address}]"),
-        None => host.trim_end_matches('.').to_ascii_lowercase(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn hosts_lose_port_case_and_final_dot_and_addresses_have_one_form() {
-        for (host, bare) in [
-            ("A.Example:80", "a.example"),
-            ("[::1]:8080", "[::1]"),
-            ("[::1]", "[::1]"),
-            ("[0:0::0001]:80", "[::1]"),
-            ("[2001:DB8::1]", "[2001:db8::1]"),
-            ("[::ffff:192.0.2.1]", "[::ffff:192.0.2.1]"),
-            ("[v1.x]", "[v1.x]"),
-            ("a.", "a"),
-            ("", ""),
-        ] {
-            assert_eq!(bare_host(host), bare);
-        }
-    }
 
     #[test]
     fn a_servers_redirect_to_a_path_leads_back_to_it() {

@@ -28,7 +28,7 @@ use tidegate_net::clock::{monotonic, wall};
 
 use crate::access_log::line::{cut, field};
 use crate::identity::Identity;
-use crate::record::Record;
+use crate::record::{ReadsRecords, Record};
 
 /// Most traces that are kept of answered requests, and as many of requests that were refused or failed.
 pub const MAX_KEPT: usize = 100;
@@ -180,15 +180,17 @@ impl Default for Traces {
     }
 }
 
+impl ReadsRecords for Traces {
+    /// Keeps a request that has ended.
+    fn note(&self, record: &Record) {
+        self.keep(Trace::of(record), monotonic());
+    }
+}
+
 impl Traces {
     /// Whether somebody looks.
     pub(crate) fn is_watched(&self) -> bool {
         self.is_watched.load(Relaxed)
-    }
-
-    /// Keeps a request that has ended.
-    pub(crate) fn note(&self, record: &Record) {
-        self.keep(Trace::of(record), monotonic());
     }
 
     fn keep(&self, mut trace: Trace, now: Instant) {

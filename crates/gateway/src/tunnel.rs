@@ -6,7 +6,6 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
@@ -21,7 +20,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, copy_bidirectional};
 use tokio::time::{sleep_until, timeout};
 
 use crate::connection::Sender;
-use crate::limits::Held;
+use crate::flow::Passing;
+use crate::limits::LimitPermit;
 use crate::record::{End, Recorder};
 
 /// The server's side, which has agreed.
@@ -36,25 +36,37 @@ pub(crate) struct Tunnel {
     /// Written when it has ended.
     pub(crate) record: Recorder,
     /// Given back then.
-    pub(crate) held: Option<Held>,
+    pub(crate) held: Option<LimitPermit>,
+    /// Where its bytes are counted.
+    passing: Passing,
 }
 
 impl Tunnel {
+    /// With a server that has agreed.
+    pub(crate) fn new(
+        server: OnUpgrade,
+        sender: Sender,
+        place: Place,
+        idle_timeout: Duration,
+        passing: Passing,
+    ) -> Self {
+        Self { server, sender, place, idle_timeout, record: Recorder::default(), held: None, passing }
+    }
+
     /// Passes bytes until the end.
     pub(crate) async fn run(self, client: Upgraded) {
-        let Self { server, sender, place: _place, idle_timeout, mut record, held: _held } = self;
+        let Self { server, sender, place: _place, idle_timeout, mut record, held: _held, passing } = self;
         let Ok(Ok(server)) = timeout(idle_timeout, server).await else { return };
         drop(sender);
         let opened = monotonic();
-        let (last, sent) = (Arc::new(AtomicU64::new(0)), Arc::default());
-        let unread = Arc::<AtomicU64>::default();
-        let mut client = Active { stream: client, opened, last: Arc::clone(&last), bytes: unread };
-        let mut server = Active {
-            stream: TokioIo::new(server),
-            opened,
-            last: Arc::clone(&last),
-            bytes: Arc::clone(&sent),
+        let (last, sent) = (AtomicU64::new(0), AtomicU64::new(0));
+        let of_client = |bytes: usize| passing.request_bytes(bytes);
+        let of_server = |bytes: usize| {
+            passing.reply_bytes(bytes);
+            sent.fetch_add(bytes as u64, Relaxed);
         };
+        let mut client = Active { stream: client, opened, last: &last, count: &of_client };
+        let mut server = Active { stream: TokioIo::new(server), opened, last: &last, count: &of_server };
         let mut copying = std::pin::pin!(copy_bidirectional(&mut client, &mut server));
         loop {
             let deadline = opened + Duration::from_nanos(last.load(Relaxed)) + idle_timeout;
@@ -78,15 +90,16 @@ impl Tunnel {
 }
 
 /// A stream that notes when something was last read from it, and how much.
-struct Active<S> {
+struct Active<'a, S> {
     stream: S,
     opened: Instant,
     /// Nanoseconds since it was opened.
-    last: Arc<AtomicU64>,
-    bytes: Arc<AtomicU64>,
+    last: &'a AtomicU64,
+    /// Counts bytes that were read.
+    count: &'a (dyn Fn(usize) + Sync),
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Active<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for Active<'_, S> {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -97,7 +110,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Active<S> {
         let read = Pin::new(&mut this.stream).poll_read(cx, buffer);
         let length = buffer.filled().len() - before;
         if length > 0 {
-            this.bytes.fetch_add(length as u64, Relaxed);
+            (this.count)(length);
             let since = monotonic().duration_since(this.opened).as_nanos();
             this.last.store(u64::try_from(since).unwrap_or(u64::MAX), Relaxed);
         }
@@ -105,7 +118,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Active<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Active<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for Active<'_, S> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.get_mut().stream).poll_write(cx, bytes)
     }

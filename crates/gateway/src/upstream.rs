@@ -17,6 +17,7 @@ use tidegate_upstream::connect::Resolver;
 use tidegate_upstream::failure::refused_certificate;
 use tidegate_upstream::group::{Balance, Group, hash};
 use tidegate_upstream::seldom::SeldomLine;
+use tidegate_upstream::tls::TlsClient;
 
 use crate::adaptive::{AdaptiveLimit, Permit};
 use crate::breaker::SharedBreaker;
@@ -24,6 +25,7 @@ use crate::certificate::ServerCertificate;
 use crate::client_address::as_attribute;
 use crate::config::{BalanceKey, ServerConfig, UpstreamConfig};
 use crate::connection::{self, Sender};
+use crate::flow::Flow;
 use crate::pool::Pool;
 use crate::random::random;
 use crate::refusal::Refusal;
@@ -96,8 +98,8 @@ impl Upstream {
                 let is_same = before.config.servers[position].is_tls == server.is_tls;
                 is_same.then(|| Arc::clone(&before.pools[position]))
             });
-            let pool = pool
-                .unwrap_or_else(|| Arc::new(Pool::new(cores, config.idle_connections, config.idle_timeout)));
+            let flow = position.zip(before).map(|(position, before)| before.pools[position].flow());
+            let pool = pool.unwrap_or_else(|| Arc::new(new_pool(&config, cores, flow)));
             backend.set_checked(config.check.is_some(), now);
             backends.push(backend);
             pools.push(pool);
@@ -113,12 +115,8 @@ impl Upstream {
         let rule = config.retries.budget;
         let budget = before.filter(|before| before.config.retries.budget == rule);
         let budget = budget.map(|before| Arc::clone(&before.budget));
-        let adaptive = config.adaptive.map(|settings| {
-            let known = before.and_then(|before| before.adaptive.clone());
-            known
-                .filter(|known| known.settings() == settings)
-                .unwrap_or_else(|| Arc::new(AdaptiveLimit::new(settings)))
-        });
+        let known = before.and_then(|before| before.adaptive.as_ref());
+        let adaptive = config.adaptive.map(|adaptive| AdaptiveLimit::of(adaptive, known));
         Self {
             group,
             breaker,
@@ -166,6 +164,23 @@ impl Upstream {
             }
         }
         connected
+    }
+
+    /// Whether its servers are shown a certificate.
+    pub(crate) fn has_certificate(&self) -> bool {
+        self.config.tls.as_ref().is_some_and(TlsClient::has_certificate)
+    }
+
+    /// Reads the certificate that its servers are shown again, if its files have changed. Blocks on the disk.
+    pub(crate) fn look_at_certificate(&self) {
+        let upstream = &self.config.name;
+        match self.config.tls.as_ref().and_then(TlsClient::look_again) {
+            None => {}
+            Some(Ok(())) => tracing::info!(%upstream, "client certificate loaded again"),
+            Some(Err(error)) => {
+                tracing::error!(%upstream, %error, "client certificate refused, the old one stays");
+            }
+        }
     }
 
     /// What is wrong with the certificate that a server showed last; `None`: nothing, or it was not looked at.
@@ -266,6 +281,12 @@ impl Upstream {
     pub(crate) fn budget(&self) -> MutexGuard<'_, Budget> {
         self.budget.lock()
     }
+}
+
+/// Without connections. What is counted at its server goes on in `flow`, if the server was there before.
+fn new_pool(config: &UpstreamConfig, cores: usize, flow: Option<&Arc<Flow>>) -> Pool {
+    let flow = flow.map_or_else(|| Arc::new(Flow::new(cores)), Arc::clone);
+    Pool::new(cores, config.idle_connections, config.idle_timeout, flow)
 }
 
 /// A server that comes when others serve: it starts slowly, after its first check if it has any.

@@ -10,8 +10,8 @@ use tidegate_wire::metrics::{BatchLimits, Rejected, read_batch};
 
 use crate::access::Right;
 use crate::counters::Protocol;
-use crate::intake::{ACK, Intake, Kept, Repeated};
-use crate::limits::Limits;
+use crate::intake::{ACK, Intake, Repeated};
+use crate::kept::Kept;
 use crate::refusal::{Refusal, Senders};
 
 /// Most rejected metrics that a reply names.
@@ -38,7 +38,7 @@ fn is_zero(number: &usize) -> bool {
     *number == 0
 }
 
-impl<L: Limits> Intake<L> {
+impl Intake {
     /// Keeps the batch of a request.
     pub(crate) async fn take_batch(
         self: &Arc<Self>,

@@ -99,6 +99,8 @@ pub enum Reason {
     Unauthorized,
     /// A limit of its client is used up.
     Limited,
+    /// A policy that is listed is not in force.
+    NoPolicy,
     /// Its client has more in the queue than its share.
     Share,
     /// Its client has no room for a new series.
@@ -119,11 +121,12 @@ pub enum Reason {
 
 impl Reason {
     /// All of them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Invalid,
         Self::TooLarge,
         Self::Unauthorized,
         Self::Limited,
+        Self::NoPolicy,
         Self::Share,
         Self::Series,
         Self::Full,
@@ -142,6 +145,7 @@ impl Reason {
             Self::TooLarge => "too_large",
             Self::Unauthorized => "unauthorized",
             Self::Limited => "limited",
+            Self::NoPolicy => "no_policy",
             Self::Share => "share",
             Self::Series => "series",
             Self::Full => "full",

@@ -20,10 +20,9 @@ use crate::access::Right;
 use crate::batch;
 use crate::counters::{Leftover, Protocol};
 use crate::intake::{ACK, Intake, Repeated};
-use crate::limits::Limits;
 use crate::refusal::{Refusal, Senders};
 
-impl<L: Limits> Intake<L> {
+impl Intake {
     /// Keeps the points of a request.
     pub(crate) async fn take_points(
         self: &Arc<Self>,
@@ -76,7 +75,7 @@ pub(crate) fn pong() -> Response<Body> {
     response
 }
 
-impl<L: Limits> Intake<L> {
+impl Intake {
     /// Answers a statement of InfluxQL, in the address or in a form.
     pub(crate) async fn answer_influx_query(
         self: &Arc<Self>,

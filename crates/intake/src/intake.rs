@@ -19,9 +19,10 @@ use crate::alerts::Alerts;
 use crate::body::Encoding;
 use crate::client::{Client, secret};
 use crate::counters::{Counters, Protocol};
+use crate::kept::Kept;
 use crate::limits::{LimitedBatch, Limits};
 use crate::partitioning::{PartitionBy, parts};
-use crate::read::Readers;
+use crate::readers::Readers;
 use crate::refusal::Refusal;
 use crate::repeats::{Begun, MAX_KEY_BYTES, Repeatable, Repeats};
 use crate::series::ClientSeries;
@@ -34,7 +35,7 @@ const LINES_PER_BODY: usize = 4;
 pub type Page = Box<dyn Fn(&HeaderMap) -> Response<Body> + Send + Sync>;
 
 /// What an intake is made of.
-pub struct Parts<L> {
+pub struct Parts {
     /// Where its lines go.
     pub log: Arc<Log>,
     /// How it behaves.
@@ -42,7 +43,7 @@ pub struct Parts<L> {
     /// Who may do what.
     pub access: Arc<dyn Access>,
     /// How much.
-    pub limits: L,
+    pub limits: Arc<dyn Limits>,
     /// What it counts.
     pub counters: Arc<Counters>,
     /// Its page of numbers.
@@ -58,33 +59,22 @@ pub struct Parts<L> {
 }
 
 /// An intake; every protocol stands on it.
-pub struct Intake<L> {
-    pub(crate) parts: Parts<L>,
+pub struct Intake {
+    pub(crate) parts: Parts,
     pub(crate) readers: Readers,
     pub(crate) repeats: Repeats,
 }
 
-impl<L> fmt::Debug for Intake<L> {
+impl fmt::Debug for Intake {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("Intake").field("settings", &self.parts.settings).finish_non_exhaustive()
     }
 }
 
-/// A batch that was kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Kept {
-    /// How many lines.
-    pub(crate) lines: usize,
-    /// How safe they are.
-    pub(crate) durability: Durability,
-    /// [`Log::losses`] before they were kept.
-    pub(crate) losses: u64,
-}
-
-impl<L: Limits> Intake<L> {
+impl Intake {
     /// An intake.
     #[must_use]
-    pub fn new(parts: Parts<L>) -> Self {
+    pub fn new(parts: Parts) -> Self {
         let repeats = Repeats::new(parts.settings.repeat_window, Arc::clone(&parts.counters));
         Self { parts, readers: Readers::default(), repeats }
     }

@@ -19,8 +19,8 @@ use crate::access::Right;
 use crate::body::Encoding;
 use crate::client::Client;
 use crate::counters::{Leftover, Protocol};
-use crate::intake::{ACK, Intake, Kept, Repeated};
-use crate::limits::Limits;
+use crate::intake::{ACK, Intake, Repeated};
+use crate::kept::Kept;
 use crate::refusal::{Refusal, Senders};
 use crate::repeats::Repeatable;
 
@@ -33,7 +33,7 @@ const GRPC_ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
 /// Bytes of a frame's head: a flag and a length.
 const FRAME_HEAD: usize = 5;
 
-impl<L: Limits> Intake<L> {
+impl Intake {
     /// Keeps the points of a request over HTTP.
     pub(crate) async fn take_otlp(
         self: &Arc<Self>,

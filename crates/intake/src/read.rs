@@ -32,13 +32,13 @@ use http_body::Frame;
 use tidegate_log::{GroupError, ReadError, ReadLines, is_group_name};
 use tidegate_net::drain::Stage;
 use tidegate_net::http::{Body, Peer};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::time::timeout;
 
 use crate::access::Right;
 use crate::forward::GROUP_PREFIX;
 use crate::intake::Intake;
-use crate::limits::Limits;
+use crate::readers::{Readers, Turn};
 use crate::refusal::Refusal;
 
 /// Most lines of a reply.
@@ -49,14 +49,6 @@ const DEFAULT_LINES: u64 = 1_000;
 const MAX_BYTES: usize = 4 << 20;
 /// Longest wait for lines, in seconds.
 const MAX_WAIT: u64 = 60;
-/// Most readers and commits that are at the files at once.
-const FILE_READERS: usize = 8;
-/// Most queries that are.
-const QUERIES: usize = 4;
-/// Most forwards that are.
-const FORWARDS: usize = 8;
-/// Most streams of events.
-const STREAMS: usize = 64;
 /// Events that wait for their reader, each with some lines.
 const QUEUED_EVENTS: usize = 2;
 /// Most lines of such an event.
@@ -69,37 +61,6 @@ const NEXT_OFFSET: HeaderName = HeaderName::from_static("tidegate-next-offset");
 const PARTITIONS: HeaderName = HeaderName::from_static("tidegate-partitions");
 const MISSING: HeaderName = HeaderName::from_static("tidegate-missing");
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
-
-/// What bounds reading.
-#[derive(Debug)]
-pub(crate) struct Readers {
-    files: Semaphore,
-    queries: Semaphore,
-    forwards: Semaphore,
-    streams: Arc<Semaphore>,
-}
-
-/// Readers that wait for the files. Each waits for its own kind only.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Turn {
-    /// A reader, or its commit.
-    Read,
-    /// A query.
-    Query,
-    /// A forward, or its commit.
-    Forward,
-}
-
-impl Default for Readers {
-    fn default() -> Self {
-        Self {
-            files: Semaphore::new(FILE_READERS),
-            queries: Semaphore::new(QUERIES),
-            forwards: Semaphore::new(FORWARDS),
-            streams: Arc::new(Semaphore::new(STREAMS)),
-        }
-    }
-}
 
 /// Where a request begins to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -172,7 +133,7 @@ fn parse_start(text: &str) -> Option<Start> {
     }
 }
 
-impl<L: Limits> Intake<L> {
+impl Intake {
     /// Answers with lines, or with a stream of them.
     pub(crate) async fn read(self: &Arc<Self>, head: &Head, peer: &Peer) -> Result<Response<Body>, Refusal> {
         self.admit(head, peer, Right::Read)?;

@@ -81,7 +81,7 @@ pub(crate) enum Refusal {
     #[error(transparent)]
     Body(#[from] BodyError),
     /// The client's limits deny it.
-    #[error("{}", .0)]
+    #[error("{}", denied(.0))]
     Denied(Denial, Box<HeaderMap>),
     /// The lines cannot be read.
     #[error(transparent)]
@@ -125,6 +125,16 @@ fn batch(error: &BatchError) -> String {
     }
 }
 
+fn denied(denial: &Denial) -> String {
+    match denial {
+        Denial::Quota { .. } | Denial::NoMatch => "Rate limit exceeded".to_owned(),
+        Denial::NoPolicy { policy } => {
+            format!("the policy {policy:?}, which intake.policies lists, is not in force")
+        }
+        Denial::Invalid(why) | Denial::NoAnswer(why) => why.clone(),
+    }
+}
+
 fn append(error: &AppendError) -> String {
     match error {
         AppendError::Full { .. } => "Server overloaded, try again later".to_owned(),
@@ -149,9 +159,8 @@ impl Refusal {
             Self::Access(AccessError::Missing(_)) | Self::Foreign => StatusCode::FORBIDDEN,
             Self::Encoding(EncodingError::TooLarge(_)) => StatusCode::PAYLOAD_TOO_LARGE,
             Self::Body(error) => error.status(),
-            Self::Denied(Denial::Quota, _) | Self::Append(AppendError::ShareExceeded { .. }) => {
-                StatusCode::TOO_MANY_REQUESTS
-            }
+            Self::Denied(Denial::Quota { .. } | Denial::NoMatch, _)
+            | Self::Append(AppendError::ShareExceeded { .. }) => StatusCode::TOO_MANY_REQUESTS,
             Self::Append(AppendError::DiskFull) => StatusCode::INSUFFICIENT_STORAGE,
             Self::Append(AppendError::TooLarge { .. }) => StatusCode::PAYLOAD_TOO_LARGE,
             Self::Append(AppendError::Misdescribed | AppendError::NoPartition(_)) => {
@@ -166,7 +175,7 @@ impl Refusal {
             }
             Self::Group(GroupError::TooMany(_)) => StatusCode::CONFLICT,
             Self::Read(_) | Self::Group(_) => StatusCode::INTERNAL_SERVER_ERROR,
-            Self::Denied(Denial::NoAnswer(_), _)
+            Self::Denied(Denial::NoPolicy { .. } | Denial::NoAnswer(_), _)
             | Self::Append(_)
             | Self::UnderWay
             | Self::TooManyStreams
@@ -218,7 +227,8 @@ impl Refusal {
             Self::Access(_) | Self::Foreign => Reason::Unauthorized,
             Self::Body(BodyError::NoRoom) | Self::Denied(Denial::NoAnswer(_), _) => Reason::Unavailable,
             Self::Body(_) => Reason::Incomplete,
-            Self::Denied(Denial::Quota, _) => Reason::Limited,
+            Self::Denied(Denial::Quota { .. } | Denial::NoMatch, _) => Reason::Limited,
+            Self::Denied(Denial::NoPolicy { .. }, _) => Reason::NoPolicy,
             Self::Append(AppendError::Full { .. }) => Reason::Full,
             Self::Append(AppendError::ShareExceeded { .. }) => Reason::Share,
             Self::Append(AppendError::DiskFull) => Reason::DiskFull,
@@ -286,7 +296,7 @@ mod tests {
 
     #[test]
     fn what_will_fit_later_is_told_as_each_protocols_senders_send_it_again() {
-        let quota = || Refusal::Denied(Denial::Quota, Box::default());
+        let quota = || Refusal::Denied(Denial::Quota { policies: Vec::new() }, Box::default());
         let later = Duration::from_secs(1);
         let cases = [
             (quota(), [429, 503, 429]),
@@ -295,6 +305,7 @@ mod tests {
             (Refusal::Append(AppendError::DiskFull), [507, 503, 503]),
             (Refusal::Body(BodyError::TooSlow), [408, 503, 503]),
             (Refusal::UnderWay, [503, 503, 503]),
+            (Refusal::Denied(Denial::NoPolicy { policy: "few".to_owned() }, Box::default()), [503, 503, 503]),
         ];
         for (refusal, told) in cases {
             let senders = [Senders::Json, Senders::PrometheusOrOtlp, Senders::Influx];

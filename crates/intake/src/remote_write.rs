@@ -22,14 +22,13 @@ use crate::access::Right;
 use crate::body::decode_unstated;
 use crate::counters::{Leftover, Protocol};
 use crate::intake::{ACK, Intake, Repeated};
-use crate::limits::Limits;
 use crate::refusal::{Refusal, Senders};
 
 const SAMPLES: HeaderName = HeaderName::from_static("x-prometheus-remote-write-samples-written");
 const HISTOGRAMS: HeaderName = HeaderName::from_static("x-prometheus-remote-write-histograms-written");
 const EXEMPLARS: HeaderName = HeaderName::from_static("x-prometheus-remote-write-exemplars-written");
 
-impl<L: Limits> Intake<L> {
+impl Intake {
     /// Keeps the samples of a request.
     pub(crate) async fn take_remote_write(
         self: &Arc<Self>,

@@ -25,7 +25,7 @@ use parking_lot::{Mutex, MutexGuard};
 use tidegate_log::Durability;
 
 use crate::counters::Counters;
-use crate::intake::Kept;
+use crate::kept::Kept;
 
 /// Most batches that are remembered.
 const MAX_REMEMBERED: usize = 100_000;

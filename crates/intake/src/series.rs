@@ -17,21 +17,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use http::Response;
-use http::request::Parts as Head;
 use parking_lot::{Mutex, MutexGuard};
 use tidegate_algorithms::cardinality::{Cardinality, Seen};
 use tidegate_algorithms::distinct::Distinct;
 use tidegate_algorithms::time::{SECOND, Tick};
 use tidegate_net::clock::Clock;
-use tidegate_net::http::{Body, Peer};
 use tidegate_wire::metrics::SeriesLimit;
-
-use crate::access::Right;
-use crate::batch;
-use crate::intake::Intake;
-use crate::limits::Limits;
-use crate::refusal::Refusal;
 
 /// A silent series is forgotten after one to two of these.
 pub(crate) const WINDOW: Duration = Duration::from_secs(3_600);
@@ -205,7 +196,8 @@ impl ClientSeries {
         self.forgotten.load(Relaxed)
     }
 
-    fn to_json(&self) -> serde_json::Value {
+    /// The clients that have most series.
+    pub(crate) fn to_json(&self) -> serde_json::Value {
         let figures = |(name, series): (Arc<str>, Arc<OneClient>)| {
             (series.count(), name.to_string(), series.refused.load(Relaxed))
         };
@@ -237,14 +229,6 @@ fn forget_longest_unused(clients: &mut HashMap<Arc<str>, Known>) -> u64 {
         !goes
     });
     (before - clients.len()) as u64
-}
-
-impl<L: Limits> Intake<L> {
-    /// How many series the clients have that have the most.
-    pub(crate) fn show_series(&self, head: &Head, peer: &Peer) -> Result<Response<Body>, Refusal> {
-        self.admit(head, peer, Right::Read)?;
-        Ok(batch::json(self.parts.series.to_json().to_string().into_bytes()))
-    }
 }
 
 #[cfg(test)]

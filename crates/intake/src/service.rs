@@ -30,7 +30,6 @@ use tidegate_wire::problem::{MEDIA_TYPE, Problem};
 use crate::batch;
 use crate::influx;
 use crate::intake::Intake;
-use crate::limits::Limits;
 use crate::otlp;
 use crate::refusal::Refusal;
 use crate::remote_write;
@@ -70,16 +69,10 @@ const INFLUX_QUERY: &str = "/query";
 const COMMIT: &str = "/v1/intake/commit";
 
 /// The intake behind the server of [`tidegate_net::http`]; clones share it.
-#[derive(Debug)]
-pub struct IntakeService<L>(pub Arc<Intake<L>>);
+#[derive(Clone, Debug)]
+pub struct IntakeService(pub Arc<Intake>);
 
-impl<L> Clone for IntakeService<L> {
-    fn clone(&self) -> Self {
-        Self(Arc::clone(&self.0))
-    }
-}
-
-impl<L: Limits> Handle for IntakeService<L> {
+impl Handle for IntakeService {
     async fn handle(&self, request: Request<RequestBody>, peer: &Peer) -> Reply {
         let (head, body) = request.into_parts();
         let path = head.uri.path();
@@ -130,7 +123,7 @@ impl<L: Limits> Handle for IntakeService<L> {
     }
 }
 
-impl<L: Limits> Intake<L> {
+impl Intake {
     /// The reply to what was done, or `told` of why it was not.
     fn reply(
         &self,

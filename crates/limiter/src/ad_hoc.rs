@@ -1,4 +1,5 @@
-//! Limits that come with the request instead of from a policy: `CL.THROTTLE key burst count period`.
+//! Limits that come with the request instead of from a policy: `CL.THROTTLE key burst count period`. What other protocols
+//! decide by such limits is in `engine/own.rs` and `engine/together.rs`; they count here.
 //!
 //! Each protocol that has them counts under a name of its own, such as `CL.THROTTLE`. No policy can
 //! have that name (a policy's is lower-case), so an ad-hoc counter is never also a policy's.

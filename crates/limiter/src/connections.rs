@@ -158,8 +158,8 @@ impl Engine {
     }
 
     fn expect_all(&self, policies: &[Arc<str>], needs_all: bool) -> Result<(), ConnectionError> {
-        let set = self.in_force();
-        match policies.iter().find(|policy| needs_all && set.policy(policy).is_none()) {
+        let missing = if needs_all { self.in_force().first_missing(policies) } else { None };
+        match missing {
             Some(missing) => Err(ConnectionError::NoPolicy(Arc::clone(missing))),
             None => Ok(()),
         }

@@ -15,6 +15,7 @@
 mod applying;
 mod keys;
 mod listed;
+mod own;
 mod permit_ids;
 mod reset;
 mod together;
@@ -38,9 +39,10 @@ use crate::policy_set::{CLIENT_ID, PolicySet};
 use crate::tally::{Tallies, TallyCount};
 use applying::{AllApplying, Applying, Charges, applying, barred, charges, counter, granting, matching};
 use keys::Keys;
+pub use own::OwnLimit;
 use permit_ids::PermitIds;
 pub use reset::Reset;
-pub use together::{Demand, OwnLimit};
+pub use together::Demand;
 
 /// Most policies of a decision that is made at once.
 const MOST_AT_ONCE: usize = 16;
@@ -265,32 +267,36 @@ impl Engine {
 
     /// Counts what the store said, and says it.
     fn conclude(&self, asked: &Asked<'_>, answer: &Answer) -> Decision {
-        let Asked { ask, set, applying, permit, now, .. } = asked;
+        let Asked { ask, set, applying, permit, .. } = asked;
         let parts = parts(set, applying, &ask.attributes, answer);
         let spends = !ask.peek && ask.cost > 0;
         let is_granted = answer.allowed && spends && parts.iter().any(Part::grants);
-        let permit_granted = is_granted.then_some(*permit);
-        let decision =
-            Decision { allowed: answer.allowed, parts, degraded: answer.degraded, permit: permit_granted };
+        let permit = is_granted.then_some(*permit);
+        let decision = Decision { allowed: answer.allowed, parts, degraded: answer.degraded, permit };
         if spends {
             let is_degraded = answer.degraded.is_some();
             self.answers.count(ask.door, answer.allowed, !applying.is_empty());
             for (applies, verdict) in applying.iter().zip(&answer.verdicts) {
                 set.policies()[applies.index].count(verdict.allowed, is_degraded);
             }
-            if let Some(client) = ask.attributes.value(CLIENT_ID).map(counted) {
-                if ask.door == Door::EdgeBytes {
-                    // Bytes that may not pass wait: nobody is denied, and there is no request.
-                } else if answer.allowed {
-                    self.denied_clients.see_allowed(&client, now.tick);
-                } else {
-                    let by = DeniedBy::from_decision(set, &decision);
-                    self.denied_clients.see(&client, by, &ask.attributes, now.tick);
-                }
-                self.nearest_clients.see(permit.0, &client, &decision.parts, now.tick);
-            }
+            self.see_client(asked, &decision);
         }
         decision
+    }
+
+    /// Counts whose request it was.
+    fn see_client(&self, asked: &Asked<'_>, decision: &Decision) {
+        let Asked { ask, set, permit, now, .. } = asked;
+        let Some(client) = ask.attributes.value(CLIENT_ID).map(counted) else { return };
+        if ask.door == Door::EdgeBytes {
+            // Bytes that may not pass wait: nobody is denied, and there is no request.
+        } else if decision.allowed {
+            self.denied_clients.see_allowed(&client, now.tick);
+        } else {
+            let by = DeniedBy::from_decision(set, decision);
+            self.denied_clients.see(&client, by, &ask.attributes, now.tick);
+        }
+        self.nearest_clients.see(permit.0, &client, &decision.parts, now.tick);
     }
 
     /// Gives back `cost` units under every policy that applies; returns their names. Permits are

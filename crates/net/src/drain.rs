@@ -1,19 +1,22 @@
 //! A process's life: start, ready, drain, stop. SIGTERM loses no request (fault 22).
 //!
 //! ```text
-//!  Starting ─> Ready ─> Draining ──────> Closed ─────────> Sweeping ───────> Stopped
-//!                       readiness falls, accept queues     idle connections   what is left
-//!                       still accepting; emptied, then     are closed too     is cut, and
-//!                       replies say      listeners                            counted
+//!  Starting ─> Ready ─> Draining ──────> Closed ─────────> Sweeping ───────> Ending ──────────> Stopped
+//!                       readiness falls, accept queues     idle connections   streams in        what is left
+//!                       still accepting; emptied, then     are closed too     other protocols   is cut, and
+//!                       replies say      listeners                            are told the end  counted
 //!                       close            closed
-//!                       |<-- grace -->|<- idle_linger ->|
-//!                                     |<------------- deadline ------------->|
+//!                       |<-- grace -->|<- idle_linger ->|                   |<- last_words ->|
+//!                                     |<---------------------- deadline -------------------->|
 //! ```
 //!
-//! While draining, each reply carries `connection: close`, which is the one clean way to tell an
-//! HTTP/1.1 client to go elsewhere: closing an idle connection at once would race with the request
-//! that its client is just sending. Only connections on which nothing came for `idle_linger` are
-//! closed unasked. How a listener is closed without resetting anybody is in [`crate::accept`].
+//! While draining, each reply carries `connection: close`, which is the one clean way to tell an HTTP/1.1 client to go
+//! elsewhere: closing an idle connection at once would race with the request that its client is just sending. Only connections on
+//! which nothing came for `idle_linger` are closed unasked. How a listener is closed without resetting anybody is in [`crate::accept`].
+//!
+//! A connection that goes on in another protocol, such as WebSocket, is never idle in that sense: it lives on beside the
+//! process that takes new ones, to its own end or until `last_words` before the deadline. Then its service reads the
+//! end of what the client says, and has the rest of the time to say its own.
 //!
 //! What no server can do alone: a client that connects after the listeners are closed is refused.
 //! `grace` is the time in which a balancer notices the failing readiness probe and stops sending;
@@ -43,14 +46,23 @@ pub enum Stage {
     Closed,
     /// Idle connections are being closed.
     Sweeping,
+    /// Streams in other protocols are being told the end.
+    Ending,
     /// Nothing is served any more.
     Stopped,
 }
 
 impl Stage {
     /// Every stage, in order.
-    pub const ALL: [Self; 6] =
-        [Self::Starting, Self::Ready, Self::Draining, Self::Closed, Self::Sweeping, Self::Stopped];
+    pub const ALL: [Self; 7] = [
+        Self::Starting,
+        Self::Ready,
+        Self::Draining,
+        Self::Closed,
+        Self::Sweeping,
+        Self::Ending,
+        Self::Stopped,
+    ];
 
     /// The stage's name in logs, metrics and readiness answers.
     #[must_use]
@@ -61,6 +73,7 @@ impl Stage {
             Self::Draining => "draining",
             Self::Closed => "closed",
             Self::Sweeping => "sweeping",
+            Self::Ending => "ending",
             Self::Stopped => "stopped",
         }
     }
@@ -75,14 +88,26 @@ pub struct DrainTiming {
     pub idle_linger: Duration,
     /// What still runs this long after the listeners closed is cut.
     pub deadline: Duration,
+    /// Streams in other protocols are told the end this long before the deadline, and not before idle connections are
+    /// closed.
+    pub last_words: Duration,
+}
+
+impl DrainTiming {
+    /// The default with another deadline. A tenth of it, from one second to five, is for last words.
+    #[must_use]
+    pub fn with_deadline(deadline: Duration) -> Self {
+        let second = Duration::from_secs(1);
+        let last_words = (deadline / 10).clamp(second, 5 * second);
+        Self { grace: second, idle_linger: second, deadline, last_words }
+    }
 }
 
 impl Default for DrainTiming {
     /// One second of grace (clients that reconnect on `connection: close` are still served, and a
-    /// person who pressed Ctrl-C does not notice), one of lingering, a deadline of 30.
+    /// person who pressed Ctrl-C does not notice), one of lingering, a deadline of 30, three of them for last words.
     fn default() -> Self {
-        let second = Duration::from_secs(1);
-        Self { grace: second, idle_linger: second, deadline: Duration::from_secs(30) }
+        Self::with_deadline(Duration::from_secs(30))
     }
 }
 
@@ -104,6 +129,7 @@ struct Shared {
     stage: AtomicU8,
     changes: watch::Sender<Stage>,
     sweeping: Notify,
+    ending: Notify,
     listeners: AtomicUsize,
     connections: AtomicUsize,
     released: Notify,
@@ -124,6 +150,7 @@ impl Drain {
                 stage: AtomicU8::new(Stage::Starting as u8),
                 changes: watch::Sender::new(Stage::Starting),
                 sweeping: Notify::new(),
+                ending: Notify::new(),
                 listeners: AtomicUsize::new(0),
                 connections: AtomicUsize::new(0),
                 released: Notify::new(),
@@ -156,6 +183,9 @@ impl Drain {
         if stage >= Stage::Sweeping {
             self.shared.sweeping.notify_waiters();
         }
+        if stage >= Stage::Ending {
+            self.shared.ending.notify_waiters();
+        }
     }
 
     /// Waits until `stage` or a later one is reached.
@@ -169,10 +199,19 @@ impl Drain {
     /// for nothing else, so that a connection may leave it unpolled until then. When it is over, the core
     /// has looked at its sockets since: what had come on the connection is there to be read.
     pub async fn sweeping(&self) {
-        let mut sweeping = std::pin::pin!(self.shared.sweeping.notified());
-        sweeping.as_mut().enable();
-        if self.stage() < Stage::Sweeping {
-            sweeping.await;
+        self.told(Stage::Sweeping, &self.shared.sweeping).await;
+    }
+
+    /// As [`Drain::sweeping`], until streams in other protocols are to be told the end.
+    pub(crate) async fn ending(&self) {
+        self.told(Stage::Ending, &self.shared.ending).await;
+    }
+
+    async fn told(&self, stage: Stage, notice: &Notify) {
+        let mut notified = std::pin::pin!(notice.notified());
+        notified.as_mut().enable();
+        if self.stage() < stage {
+            notified.await;
         }
         tokio::task::yield_now().await;
     }
@@ -205,9 +244,8 @@ impl Drain {
         }
         self.advance(Stage::Closed);
         let closed = Instant::now();
-        let deadline = closed + timing.deadline;
         tokio::select! {
-            () = self.wind_down(closed + timing.idle_linger, deadline) => {}
+            () = self.wind_down(closed, timing) => {}
             () = self.reached(Stage::Stopped) => {}
         }
         let aborted = self.connections();
@@ -215,12 +253,19 @@ impl Drain {
         Drained { aborted }
     }
 
-    async fn wind_down(&self, sweep: Instant, deadline: Instant) {
+    async fn wind_down(&self, closed: Instant, timing: DrainTiming) {
         let all_done = || self.shared.listeners.load(Ordering::Acquire) == 0 && self.connections() == 0;
+        let deadline = closed + timing.deadline;
+        let sweep = closed + timing.idle_linger;
         if timeout_at(sweep.min(deadline), self.until(all_done)).await.is_ok() {
             return;
         }
         self.advance(Stage::Sweeping);
+        let end = closed + timing.deadline.saturating_sub(timing.last_words);
+        if timeout_at(end, self.until(all_done)).await.is_ok() {
+            return;
+        }
+        self.advance(Stage::Ending);
         let in_time = timeout_at(deadline, self.until(all_done)).await.is_ok();
         tracing::debug!(in_time, open = self.connections(), "drain has waited");
     }
@@ -281,6 +326,7 @@ mod tests {
         grace: Duration::ZERO,
         idle_linger: Duration::from_millis(5),
         deadline: Duration::from_millis(20),
+        last_words: Duration::from_millis(10),
     };
 
     #[tokio::test]
@@ -317,6 +363,30 @@ mod tests {
         drain.reached(Stage::Sweeping).await;
         drop(hold);
         assert_eq!(waiting.await.unwrap(), Drained { aborted: 0 });
+    }
+
+    #[tokio::test]
+    async fn streams_are_told_the_end_before_the_deadline_and_behind_idle_connections() {
+        let drain = Drain::new();
+        let _stuck = drain.hold_connection();
+        // All of the time is for last words, and yet idle connections come first.
+        let timing = DrainTiming { deadline: Duration::from_secs(600), last_words: Duration::MAX, ..FAST };
+        let waiting = tokio::spawn({
+            let drain = drain.clone();
+            async move { drain.run(timing).await }
+        });
+        drain.ending().await;
+        assert_eq!(drain.stage(), Stage::Ending);
+        drain.advance(Stage::Stopped);
+        assert_eq!(waiting.await.unwrap(), Drained { aborted: 1 });
+    }
+
+    #[test]
+    fn last_words_have_a_tenth_of_the_time_from_one_second_to_five() {
+        for (deadline, last_words) in [(0, 1), (4, 1), (30, 3), (3_600, 5)] {
+            let timing = DrainTiming::with_deadline(Duration::from_secs(deadline));
+            assert_eq!(timing.last_words, Duration::from_secs(last_words), "{deadline} s");
+        }
     }
 
     #[tokio::test]

@@ -12,6 +12,7 @@ pub mod clock;
 pub mod connection;
 pub mod drain;
 pub mod http;
+pub mod limits;
 pub mod listen;
 pub mod permits;
 pub mod proxied;

@@ -12,6 +12,7 @@
 
 mod batch;
 mod contract;
+mod counters;
 pub mod examine;
 mod facts;
 pub mod guard;
@@ -21,4 +22,5 @@ pub mod postgres;
 pub mod redis;
 pub mod shared;
 
-pub use contract::{Answer, Charge, Counters, Degraded, Intent, StoreError, Verdicts};
+pub use contract::{Answer, Charge, Degraded, Intent, StoreError, Verdicts};
+pub use counters::Counters;

@@ -9,6 +9,7 @@ use clap::{CommandFactory, FromArgMatches, Parser};
 use clap_complete::Shell;
 use tidegate::commands::{
     audit::Audit,
+    certificates::CertificatesCommand,
     check::Check,
     compare::Compare,
     config::Config,
@@ -74,6 +75,7 @@ enum Command {
     #[command(subcommand)]
     Intake(IntakeCommand),
     Keys(Keys),
+    Certificates(CertificatesCommand),
     Revert(Revert),
     Token(Token),
     Top(Top),
@@ -137,6 +139,7 @@ fn run() -> anyhow::Result<ExitCode> {
         Command::Import(import) => import.run(&mut out, &mut std::io::stderr().lock()),
         Command::Intake(intake) => intake.run(&mut out),
         Command::Keys(keys) => keys.run(&mut out),
+        Command::Certificates(certificates) => certificates.run(&mut out),
         Command::Revert(revert) => revert.run(&mut out),
         Command::Token(token) => token.run(environment, &mut out),
         Command::Top(top) => top.run(&mut out),

@@ -21,6 +21,7 @@
 
 pub mod backend;
 pub mod checks;
+pub mod client_pair;
 pub mod connect;
 pub mod endpoint;
 pub mod failure;

@@ -8,11 +8,15 @@
 //! names. `openssl req -x509` makes one that says it is an authority's (CA:TRUE), which path validation (RFC 5280, webpki) takes
 //! for none of a server; the operator named it, and the handshake proves that the backend has its key.
 //!
+//! A client may have a certificate of its own ([`crate::client_pair`]), which it shows to backends that demand one. It is replaced when
+//! its files change: connections from now on show the new one, and resume no session of the old one.
+//!
 //! Deliberately absent: a way to trust any certificate, since that would protect nothing.
 
 use std::io::{self, Read, Write};
 use std::sync::{Arc, OnceLock};
 
+use parking_lot::{Mutex, RwLock};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{WebPkiServerVerifier, verify_server_name};
 use rustls::crypto::ring;
@@ -29,6 +33,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use crate::backend::{Host, Target};
+use crate::client_pair::{ClientPairError, ClientPairFiles, PairVersions};
 
 /// What TLS is made of.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -39,6 +44,8 @@ pub struct TlsSettings {
     pub server_name: Option<Box<str>>,
     /// What is offered by ALPN, the preferred one first.
     pub protocols: Vec<&'static str>,
+    /// The certificate that is shown to backends which demand one; `None`: none is.
+    pub client: Option<ClientPairFiles>,
 }
 
 /// Why there can be no TLS of such settings.
@@ -50,6 +57,9 @@ pub enum TlsError {
     /// A certificate cannot have this name.
     #[error("is no name that a certificate could be for")]
     Name,
+    /// The client's own certificate.
+    #[error(transparent)]
+    Client(#[from] ClientPairError),
     /// The library refused.
     #[error("cannot be used for TLS: {0}")]
     Library(#[from] rustls::Error),
@@ -62,8 +72,16 @@ pub type BlockingTls<S> = StreamOwned<ClientConnection, S>;
 #[derive(Clone, Debug)]
 pub struct TlsClient {
     settings: TlsSettings,
-    config: Arc<ClientConfig>,
+    in_force: Arc<TlsClientInForce>,
     name: Option<ServerName<'static>>,
+}
+
+/// What is replaced when the files of the client's certificate change; clones of a client share it.
+#[derive(Debug)]
+struct TlsClientInForce {
+    config: RwLock<Arc<ClientConfig>>,
+    /// Of the client's files; `None`: there are none.
+    versions: Option<Mutex<PairVersions>>,
 }
 
 impl PartialEq for TlsClient {
@@ -80,17 +98,33 @@ impl TlsClient {
     pub fn new(settings: TlsSettings) -> Result<Self, TlsError> {
         let name = settings.server_name.as_deref().map(|name| ServerName::try_from(name.to_owned()));
         let name = name.transpose().map_err(|_| TlsError::Name)?;
-        let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-            .with_safe_default_protocol_versions()?;
-        let config = match &settings.authorities {
-            Some(pem) => {
-                config.dangerous().with_custom_certificate_verifier(Arc::new(StatedTrust::read(pem)?))
-            }
-            None => config.with_root_certificates(system_roots()),
-        };
-        let mut config = config.with_no_client_auth();
-        config.alpn_protocols = settings.protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
-        Ok(Self { settings, config: Arc::new(config), name })
+        let versions = settings.client.as_ref().map(|files| Mutex::new(files.versions()));
+        let config = RwLock::new(Arc::new(client_config(&settings)?));
+        Ok(Self { settings, in_force: Arc::new(TlsClientInForce { config, versions }), name })
+    }
+
+    /// Reads the client's certificate again, if its files have changed since they were read and not since the last look. `None`: there
+    /// is nothing to read. A pair that cannot be used changes nothing. Blocks on the disk.
+    ///
+    /// # Errors
+    /// The file that cannot be used, and why.
+    pub fn look_again(&self) -> Option<Result<(), TlsError>> {
+        let (files, versions) = self.settings.client.as_ref().zip(self.in_force.versions.as_ref())?;
+        if !files.have_changed(&mut versions.lock()) {
+            return None;
+        }
+        let read = client_config(&self.settings);
+        Some(read.map(|config| *self.in_force.config.write() = Arc::new(config)))
+    }
+
+    /// Whether it has a certificate of its own, which [`TlsClient::look_again`] follows.
+    #[must_use]
+    pub fn has_certificate(&self) -> bool {
+        self.settings.client.is_some()
+    }
+
+    fn config(&self) -> Arc<ClientConfig> {
+        Arc::clone(&self.in_force.config.read())
     }
 
     /// The first message of a handshake with `target`: for a check of whether TLS is spoken there.
@@ -98,9 +132,8 @@ impl TlsClient {
     /// # Errors
     /// When the target has no name that could be asked for.
     pub fn hello(&self, target: &Target) -> io::Result<Vec<u8>> {
-        let config = Arc::clone(&self.config);
         let mut connection =
-            ClientConnection::new(config, self.name_of(target)?).map_err(io::Error::other)?;
+            ClientConnection::new(self.config(), self.name_of(target)?).map_err(io::Error::other)?;
         let mut hello = Vec::new();
         connection.write_tls(&mut hello)?;
         Ok(hello)
@@ -121,7 +154,7 @@ impl TlsClient {
     /// When the target does not prove its name, or the connection breaks.
     pub async fn handshake(&self, target: &Target, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
         let name = self.name_of(target)?;
-        TlsConnector::from(Arc::clone(&self.config)).connect(name, stream).await
+        TlsConnector::from(self.config()).connect(name, stream).await
     }
 
     /// As [`TlsClient::handshake`], on a stream that blocks.
@@ -133,9 +166,8 @@ impl TlsClient {
         target: &Target,
         mut stream: S,
     ) -> io::Result<BlockingTls<S>> {
-        let config = Arc::clone(&self.config);
         let mut connection =
-            ClientConnection::new(config, self.name_of(target)?).map_err(io::Error::other)?;
+            ClientConnection::new(self.config(), self.name_of(target)?).map_err(io::Error::other)?;
         while connection.is_handshaking() {
             connection.complete_io(&mut stream)?;
         }
@@ -153,10 +185,29 @@ impl TlsClient {
         stream: TcpStream,
     ) -> io::Result<TlsStream<TcpStream>> {
         let name = self.name_of(target)?;
-        let mut config = ClientConfig::clone(&self.config);
+        let mut config = ClientConfig::clone(&self.config());
         config.alpn_protocols = vec![protocol.as_bytes().to_vec()];
         TlsConnector::from(Arc::new(config)).connect(name, stream).await
     }
+}
+
+/// What connections are made with. Blocks on the disk where the client has a certificate.
+fn client_config(settings: &TlsSettings) -> Result<ClientConfig, TlsError> {
+    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()?;
+    let config = match &settings.authorities {
+        Some(pem) => config.dangerous().with_custom_certificate_verifier(Arc::new(StatedTrust::read(pem)?)),
+        None => config.with_root_certificates(system_roots()),
+    };
+    let mut config = match &settings.client {
+        Some(files) => {
+            let pair = files.read()?;
+            config.with_client_auth_cert(pair.chain, pair.key).map_err(|error| files.mismatch(error))?
+        }
+        None => config.with_no_client_auth(),
+    };
+    config.alpn_protocols = settings.protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
+    Ok(config)
 }
 
 /// Trust in the certificates of a file: in those that they signed, and in themselves.

@@ -11,7 +11,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Error as _, MapAccess, SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize};
 use thiserror::Error;
 use utoipa::ToSchema;
 
@@ -92,6 +92,30 @@ pub struct DecisionBody<'a> {
     #[serde(default)]
     #[schema(default = false)]
     pub peek: bool,
+    /// A limit that decides if no policy applies but the built-in one, and `on_no_match` allows. Permits have none.
+    #[serde(default)]
+    pub limits: Option<LimitsBody>,
+}
+
+/// A limit that comes with a request: numbers of a policy, within the same bounds. It counts by all attributes, and numbers
+/// that change keep what is used.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LimitsBody {
+    /// Units per window.
+    #[schema(minimum = 0, maximum = 1_000_000_000, example = 100)]
+    pub limit: u64,
+    /// Length of the window in seconds.
+    #[schema(minimum = 1, maximum = 7_776_000, example = 60)]
+    pub window_seconds: u64,
+    /// `token_bucket`, `leaky_bucket`, `fixed_window`, `sliding_log` or `sliding_counter`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(default = "sliding_log")]
+    pub algorithm: Option<String>,
+    /// Units at once, of a bucket.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1, maximum = 1_000_000_000)]
+    pub burst: Option<u64>,
 }
 
 /// Attributes in the order sent, each name once.

@@ -1,18 +1,16 @@
 //! Doing to each subject what a case asks, and keeping every figure.
 //!
-//! Subjects take turns inside one run, in alternating order: the machine is rarely the same ten
-//! minutes later, and a ratio is only as good as its two halves are near in time. The median of the
-//! repeats counts. Before the load a few replies are read, so that a server which answers fast and
+//! Before the load a few replies are read, so that a server which answers fast and
 //! wrong has no figure at all; denials and errors are told apart from admitted requests.
 
-use std::net::SocketAddr;
 use std::path::Path;
 
 use anyhow::bail;
 
 use super::case::{Case, Load, Quantity, Subject};
 use super::client::{Connection, decision, post};
-use super::generator::{self, Run};
+use super::figure::{Figure, one_key_at, turns};
+use super::generator;
 use super::protocols;
 use super::server::Server;
 
@@ -23,35 +21,6 @@ const CHECKED: usize = 100;
 const FEEDERS: usize = 64;
 /// Keys sent before memory is read for the first time, so that buffers and pools exist.
 const WARM_KEYS: u32 = 10_000;
-
-/// One figure of a case: the median of its repeats, and their range.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Figure {
-    /// What it is.
-    pub(crate) quantity: Quantity,
-    /// At which level of concurrency; 0: the case has only one.
-    pub(crate) connections: u32,
-    /// Whose.
-    pub(crate) subject: Subject,
-    /// Every repeat's value, in ascending order; never empty.
-    pub(crate) values: Vec<f64>,
-}
-
-impl Figure {
-    fn new(quantity: Quantity, connections: u32, subject: Subject, mut values: Vec<f64>) -> Self {
-        values.sort_by(f64::total_cmp);
-        Self { quantity, connections, subject, values }
-    }
-
-    fn single(quantity: Quantity, subject: Subject, value: f64) -> Self {
-        Self::new(quantity, 0, subject, vec![value])
-    }
-
-    /// The median (the upper one of an even number).
-    pub(crate) fn median(&self) -> f64 {
-        self.values[self.values.len() / 2]
-    }
-}
 
 /// Runs a case.
 ///
@@ -118,57 +87,6 @@ fn throughput(root: &Path, servers: &[Server], connections: u32, plan: &Plan) ->
     turns(servers, connections, plan.repeats, load)
 }
 
-/// Loads the servers in turn, alternating the order; the figures of level `connections`.
-pub(super) fn turns(
-    servers: &[Server],
-    connections: u32,
-    repeats: u32,
-    load: impl Fn(&Server) -> anyhow::Result<Run>,
-) -> anyhow::Result<Vec<Figure>> {
-    let mut runs: Vec<Vec<(Run, f64)>> = vec![Vec::new(); servers.len()];
-    for repeat in 0..repeats {
-        let mut turns: Vec<usize> = (0..servers.len()).collect();
-        if repeat % 2 == 1 {
-            turns.reverse();
-        }
-        for turn in turns {
-            let server = &servers[turn];
-            let before = server.cpu_seconds();
-            let run = load(server)?;
-            let cpu = (server.cpu_seconds() - before) / (run.replies.max(1.0) / 1e6);
-            println!(
-                "  {:12} at {connections:6}: {:9.0} replies/s, p99 {:8.2} ms, {:.0} errors",
-                server.subject.name(),
-                run.throughput,
-                run.p99_ms,
-                run.errors
-            );
-            runs[turn].push((run, cpu));
-        }
-    }
-    let mut figures = Vec::new();
-    for (server, runs) in servers.iter().zip(&runs) {
-        let mut add = |quantity, value: fn(&(Run, f64)) -> f64| {
-            figures.push(Figure::new(
-                quantity,
-                connections,
-                server.subject,
-                runs.iter().map(value).collect(),
-            ));
-        };
-        add(Quantity::Throughput, |(run, _)| run.throughput);
-        // Not every generator says.
-        if runs.iter().all(|(run, _)| run.p99_ms.is_finite()) {
-            add(Quantity::P99, |(run, _)| run.p99_ms);
-        }
-        add(Quantity::Cpu, |(_, cpu)| *cpu);
-        // The worst repeat is the one to know.
-        let errors = runs.iter().map(|(run, _)| run.errors).fold(0.0, f64::max);
-        figures.push(Figure::new(Quantity::Errors, connections, server.subject, vec![errors]));
-    }
-    Ok(figures)
-}
-
 /// Resident bytes that each idle, kept-alive connection adds, kernel buffers not counted.
 fn idle_connections(server: &Server, connections: u32) -> anyhow::Result<Figure> {
     check(server)?;
@@ -230,46 +148,7 @@ fn one_key(server: &Server, limit: u32, requests: u32) -> anyhow::Result<Vec<Fig
     one_key_at(server.subject, &[server.address], requests)
 }
 
-/// The same for nodes that were configured already, the requests dealt out in turn.
-pub(super) fn one_key_at(
-    subject: Subject,
-    nodes: &[SocketAddr],
-    requests: u32,
-) -> anyhow::Result<Vec<Figure>> {
-    let request = decision(subject, "one");
-    let turns = nodes.iter().cycle().take(requests as usize);
-    let opened = turns.map(|node| Connection::open(*node));
-    let mut connections = opened.collect::<Result<Vec<_>, _>>()?;
-    for connection in &mut connections {
-        connection.send(&request)?;
-    }
-    let (mut admitted, mut denied, mut errors) = (0.0, 0.0, 0.0);
-    for connection in &mut connections {
-        match connection.receive() {
-            Ok(reply) if reply.admits() => admitted += 1.0,
-            Ok(reply) if reply.denies() => denied += 1.0,
-            Ok(_) | Err(_) => errors += 1.0,
-        }
-    }
-    Ok(vec![
-        Figure::single(Quantity::Admitted, subject, admitted),
-        Figure::single(Quantity::Denied, subject, denied / f64::from(requests) * 100.0),
-        Figure::single(Quantity::Errors, subject, errors),
-    ])
-}
-
 #[expect(clippy::cast_precision_loss, reason = "a mean of bytes; 2^53 of them are not reached")]
 fn per(bytes: u64, count: usize) -> f64 {
     bytes as f64 / count.max(1) as f64
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_median_is_of_sorted_values() {
-        let figure = Figure::new(Quantity::P99, 64, Subject::Nginx, vec![9.0, 1.0, 2.0]);
-        assert_eq!((figure.median(), figure.values[0], figure.values[2]), (2.0, 1.0, 9.0));
-    }
 }

@@ -9,6 +9,7 @@
 
 mod case;
 mod client;
+mod figure;
 mod generator;
 mod machine;
 mod measure;

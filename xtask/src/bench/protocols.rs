@@ -10,8 +10,8 @@ use std::process::Command;
 use anyhow::{Context, bail};
 
 use super::case::{Case, Subject};
+use super::figure::{Figure, one_key_at, turns};
 use super::generator::{Run, THREADS, read_redis_benchmark};
-use super::measure::{Figure, one_key_at, turns};
 use super::server::{Protocol, Server};
 use crate::chore::{capture, find};
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use super::case::{Case, Expect, Quantity, Subject};
-use super::measure::Figure;
+use super::figure::Figure;
 
 /// One case's section.
 pub(crate) fn section(case: &Case, figures: &[Figure]) -> String {

@@ -11,7 +11,7 @@
 //! a folder that is a module proxy of Go, and one that is a Maven repository with sources and javadoc.
 //!
 //! Several languages run at once, each in a process of its own, since they mostly wait; one that does not end is killed with all
-//! that it started, as a test is (`tests_run.rs`). What one prints is shown when it has ended, with its seconds; all are run to
+//! that it started, as a test is (`test_part.rs`). What one prints is shown when it has ended, with its seconds; all are run to
 //! their end, whichever fails. Tests of one that failed run once more, alone, as `cargo xtask test` does. What passes then is said.
 //!
 //! The tests start `TIDEGATE_BIN`, or `target/debug/tidegate`, which `cargo test --workspace` has built.
@@ -26,7 +26,7 @@ use std::time::Instant;
 use anyhow::{Context, bail};
 
 use crate::chore::{capture, run};
-use crate::tests_run::{LONGEST, bounded};
+use crate::test_part::{LONGEST, bounded};
 use crate::{dist, go};
 
 /// The linter of the Go clients; Go takes it through its module proxy.

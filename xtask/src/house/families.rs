@@ -12,6 +12,8 @@ use super::rooms::CrateRoom;
 const STARTS: [&str; 2] = ["tidegate_", "process_"];
 /// What a family's name has at its end on the page and not in the code.
 const ENDS: [&str; 3] = ["", "_total", "_info"];
+/// What the names of a histogram's samples have at their end in the code and not on the page.
+const OF_SAMPLES: [&str; 3] = ["_bucket", "_count", "_sum"];
 
 /// The families that are in the code of these crates and not on the page.
 pub(super) fn undocumented(rooms: &[CrateRoom<'_>], page: &str) -> Vec<CountedItem> {
@@ -32,7 +34,9 @@ pub(super) fn undocumented(rooms: &[CrateRoom<'_>], page: &str) -> Vec<CountedIt
             }
         }
     }
-    let is_listed = |name: &str| ENDS.iter().any(|end| page.contains(&format!("| `{name}{end}` |")));
+    let is_row = |name: &str| ENDS.iter().any(|end| page.contains(&format!("| `{name}{end}` |")));
+    let is_listed =
+        |name: &str| is_row(name) || OF_SAMPLES.iter().any(|end| name.strip_suffix(end).is_some_and(is_row));
     let missing = named.into_iter().filter(|(name, _)| !is_listed(name));
     let items = missing.filter_map(|(name, place)| {
         let (room, path) = place?;
@@ -56,7 +60,7 @@ mod tests {
     #[test]
     fn a_family_that_is_not_on_the_page_is_found_and_a_constant_is_none() {
         let text = "const TABLE: &str = \"tidegate_table\";\nfn f() { ask(\"tidegate_table\"); count(\"tidegate_good\"); \
-                    gauge(\"tidegate_bad\"); x(\"tidegate_Not\", \"tidegate_\") }\n";
+                    gauge(\"tidegate_bad\"); of(\"tidegate_good_bucket\"); x(\"tidegate_Not\", \"tidegate_\") }\n";
         let sources = [Source::new("crates/x/src/lib.rs", text)];
         let found = undocumented(&rooms(&sources), "| `tidegate_good_total` | counter |");
         let names: Vec<_> = found.iter().map(|item| item.name.as_str()).collect();

@@ -38,7 +38,7 @@ class Tidegate {
     async allow(attributes, options = {}) {
         const started = performance.now();
         const deadline = this.#deadline(started, options);
-        const question = { attributes, cost: options.cost ?? 1, peek: options.peek ?? false };
+        const question = questionOf({ ...options, attributes });
         let decision = this.#denials.find(question, started);
         if (!decision) {
             try {
@@ -56,14 +56,13 @@ class Tidegate {
     }
     /** Decides as if the server had not answered: what a middleware does where it refuses what it is asked. @internal */
     alone(attributes, options = {}) {
-        const question = { attributes, cost: options.cost ?? 1, peek: options.peek ?? false };
-        return this.#fallBack(question, "status");
+        return this.#fallBack(questionOf({ ...options, attributes }), "status");
     }
     /** Asks for several decisions, in their order. Throws only `InvalidRequest`. */
     async batch(requests, options = {}) {
         const started = performance.now();
         const deadline = this.#deadline(started, options);
-        const questions = requests.map(({ attributes, cost = 1, peek = false }) => ({ attributes, cost, peek }));
+        const questions = requests.map(questionOf);
         const decisions = questions.map((question) => this.#denials.find(question, started));
         const asked = questions.filter((_, at) => decisions[at] === undefined);
         const answers = [];
@@ -94,7 +93,7 @@ class Tidegate {
     async refund(attributes, options = {}) {
         const started = performance.now();
         const deadline = this.#deadline(started, options);
-        const body = bodyOf({ attributes, cost: options.cost ?? 1, peek: false });
+        const body = bodyOf(questionOf({ ...options, attributes }));
         let refunded;
         try {
             refunded = this.#read(types.REFUNDED, await this.#send({ method: "POST", path: "/v1/refunds", body }, deadline));
@@ -110,7 +109,7 @@ class Tidegate {
     async acquire(attributes, options = {}) {
         const started = performance.now();
         const deadline = this.#deadline(started, options);
-        const question = { attributes, cost: 1, peek: false };
+        const question = questionOf({ attributes });
         let decision;
         try {
             decision = await this.#askOne("/v1/permits", question, deadline);
@@ -398,9 +397,23 @@ function failureOf(error) {
         return error.failure;
     throw error;
 }
-function bodyOf({ attributes, cost, peek }) {
+/** A question with nothing left out. */
+function questionOf({ attributes, cost = 1, peek = false, limits }) {
+    return { attributes, cost, peek, limits };
+}
+function bodyOf({ attributes, cost, peek, limits }) {
     // What is undefined is left out.
-    return JSON.stringify({ attributes, cost: cost === 1 ? undefined : cost, peek: peek || undefined });
+    return JSON.stringify({
+        attributes,
+        cost: cost === 1 ? undefined : cost,
+        peek: peek || undefined,
+        limits: limits && {
+            limit: limits.limit,
+            window_seconds: limits.windowSeconds,
+            algorithm: limits.algorithm,
+            burst: limits.burst,
+        },
+    });
 }
 function problemOf(reply) {
     try {

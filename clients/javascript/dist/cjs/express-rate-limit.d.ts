@@ -1,15 +1,15 @@
 /**
  * A store for express-rate-limit: `rateLimit({ windowMs: 60_000, limit: 100, store: new TidegateStore() })`.
  *
- * express-rate-limit hands a store a key, while Tidegate counts by its policies. So each limit of the application
- * needs the policy that `policyOf` writes; a limit without one is said once.
+ * The numbers of the application go with each question, and hold where no policy applies. `policyOf` writes the policy
+ * by which the server takes a limit over, to change it without the application.
  */
 import type { Options } from "./options.js";
 /** What the store is made with, beside the options of the client. */
 export interface StoreOptions extends Options {
     /** Tells applications apart, `express-rate-limit` if absent. */
     resource?: string;
-    /** Is told once that a limit has no policy, `console.warn` if absent. */
+    /** Is told once that nothing limits, `console.warn` if absent. */
     warn?: (message: string) => void;
 }
 interface Hits {

@@ -2,14 +2,17 @@
 /**
  * A store for express-rate-limit: `rateLimit({ windowMs: 60_000, limit: 100, store: new TidegateStore() })`.
  *
- * express-rate-limit hands a store a key, while Tidegate counts by its policies. So each limit of the application
- * needs the policy that `policyOf` writes; a limit without one is said once.
+ * The numbers of the application go with each question, and hold where no policy applies. `policyOf` writes the policy
+ * by which the server takes a limit over, to change it without the application.
  */
 Object.defineProperty(exports, "__esModule", { value: true });
 exports.TidegateStore = void 0;
 exports.policyOf = policyOf;
 const client_js_1 = require("./client.js");
 const middleware_js_1 = require("./middleware.js");
+/** What the server takes: a window of 90 days, a billion units. */
+const LONGEST_SECONDS = 7_776_000;
+const MOST = 1_000_000_000;
 /** The policy for a limit of the application, for the file of the server. */
 function policyOf(limit, windowMs, resource = "express-rate-limit") {
     const seconds = windowMs / 1000;
@@ -34,6 +37,7 @@ class TidegateStore {
     #warned = false;
     #limit = 0;
     #window = "";
+    #limits;
     constructor(options = {}) {
         this.#client = new client_js_1.Tidegate(options);
         this.#resource = options.resource ?? "express-rate-limit";
@@ -43,8 +47,14 @@ class TidegateStore {
     init(options) {
         if (typeof options.limit !== "number")
             throw new TypeError("TidegateStore needs `limit` to be a number");
+        const windowSeconds = options.windowMs / 1000;
+        const isTaken = Number.isInteger(windowSeconds) &&
+            windowSeconds >= 1 &&
+            windowSeconds <= LONGEST_SECONDS &&
+            options.limit <= MOST;
         this.#limit = options.limit;
-        this.#window = `${options.limit}/${options.windowMs / 1000}`;
+        this.#window = `${options.limit}/${windowSeconds}`;
+        this.#limits = isTaken ? { limit: options.limit, windowSeconds, algorithm: "fixed_window" } : undefined;
     }
     /** Takes a unit; more than the limit if it was denied. */
     async increment(key) {
@@ -61,23 +71,29 @@ class TidegateStore {
     }
     /** Gives a unit back. */
     async decrement(key) {
-        await this.#client.refund(await this.#attributes(key));
+        await this.#giveBack(key, 1);
     }
     /** Gives back what is used under a key. */
     async resetKey(key) {
         const used = this.#used(await this.#ask(key, 0));
         if (used > 0)
-            await this.#client.refund(await this.#attributes(key), { cost: used });
+            await this.#giveBack(key, used);
+    }
+    async #giveBack(key, cost) {
+        await this.#client.refund(await this.#attributes(key), { cost, ...this.#own });
+    }
+    get #own() {
+        return this.#limits ? { limits: this.#limits } : {};
     }
     async #attributes(key) {
         return { client_id: await (0, middleware_js_1.bounded)(key), resource: this.#resource, limit: this.#window };
     }
     async #ask(key, cost) {
-        const decision = await this.#client.allow(await this.#attributes(key), { cost });
+        const decision = await this.#client.allow(await this.#attributes(key), { cost, ...this.#own });
         if (decision.noMatch && !this.#warned) {
             this.#warned = true;
-            this.#warn(`no policy of Tidegate applies to resource=${this.#resource} limit=${this.#window}, so it limits ` +
-                "nothing: add what policyOf writes to the server's file");
+            this.#warn(`no policy of Tidegate applies to resource=${this.#resource} limit=${this.#window}, and the server takes none like ` +
+                "it from an application: on_no_match decides; add what policyOf writes to the server's file");
         }
         return decision;
     }

@@ -10,6 +10,12 @@ const LONGEST = 512;
 function keyOf(attributes) {
     return JSON.stringify(Object.entries(attributes).sort(([a], [b]) => (a < b ? -1 : a > b ? 1 : 0)));
 }
+function sameLimits(one, other) {
+    return (one?.limit === other?.limit &&
+        one?.windowSeconds === other?.windowSeconds &&
+        one?.algorithm === other?.algorithm &&
+        one?.burst === other?.burst);
+}
 /** Denials that are still good. Bounded: then the oldest makes room. */
 class Denials {
     most;
@@ -35,7 +41,7 @@ class Denials {
             this.#kept.delete(key);
             return undefined;
         }
-        if (question.cost < kept.cost)
+        if (question.cost < kept.cost || !sameLimits(question.limits, kept.limits))
             return undefined;
         return remembered(kept.decision, now - kept.since);
     }
@@ -55,7 +61,8 @@ class Denials {
         const until = now + Math.min(wait, this.longestMs);
         const key = keyOf(question.attributes);
         this.#kept.delete(key);
-        this.#kept.set(key, { until, since: now, cost: question.cost, decision });
+        const { cost, limits } = question;
+        this.#kept.set(key, { until, since: now, cost, limits, decision });
         if (this.#kept.size > this.most) {
             this.#kept.delete(oldest(this.#kept));
             this.evicted += 1;

@@ -13,6 +13,16 @@ export type Mode = "open" | "closed" | "local";
 export type Source = "server" | "cache" | "fallback";
 /** Why the server did not decide. */
 export type Failure = "timeout" | "connection" | "status" | "reply" | "breaker";
+/** A limit that comes with a request, and decides where no policy applies. */
+export interface Limits {
+    /** Units per window. */
+    limit: number;
+    windowSeconds: number;
+    /** `sliding_log` if absent. */
+    algorithm?: string;
+    /** Units at once, of a bucket. */
+    burst?: number;
+}
 /** One question. */
 export interface Ask {
     attributes: Attributes;
@@ -20,6 +30,8 @@ export interface Ask {
     cost?: number;
     /** Answer as if it were spent, and spend nothing. */
     peek?: boolean;
+    /** Decide where no policy applies. */
+    limits?: Limits;
 }
 /** One policy's part in a decision. */
 export interface Part {

@@ -8,7 +8,7 @@
  * ```
  */
 import { type Options } from "./options.js";
-import type { Ask, Attributes, Decision, Explanation, Refunded, Renewed, Stats } from "./types.js";
+import type { Ask, Attributes, Decision, Explanation, Limits, Refunded, Renewed, Stats } from "./types.js";
 /** What a disposal is called where the platform has no name for it yet. */
 declare const ASYNC_DISPOSE: typeof Symbol.asyncDispose;
 /** What a call may have of its own. */
@@ -22,6 +22,15 @@ export interface AllowOptions extends CallOptions {
     cost?: number;
     /** Answer as if it were spent, and spend nothing. */
     peek?: boolean;
+    /** Decide where no policy applies. */
+    limits?: Limits;
+}
+/** A call to `refund`. */
+export interface RefundOptions extends CallOptions {
+    /** Units that come back, 1 if absent. */
+    cost?: number;
+    /** Those that the units were asked for with. */
+    limits?: Limits;
 }
 /** Asks Tidegate. Made once, and used for any number of calls at once. */
 export declare class Tidegate {
@@ -35,9 +44,7 @@ export declare class Tidegate {
     /** Asks for several decisions, in their order. Throws only `InvalidRequest`. */
     batch(requests: readonly Ask[], options?: CallOptions): Promise<Decision[]>;
     /** Gives units back. Throws only `InvalidRequest`. */
-    refund(attributes: Attributes, options?: CallOptions & {
-        cost?: number;
-    }): Promise<Refunded>;
+    refund(attributes: Attributes, options?: RefundOptions): Promise<Refunded>;
     /** Asks for a permit: `await using permit = await limits.acquire(...)`. Throws only `InvalidRequest`. */
     acquire(attributes: Attributes, options?: CallOptions): Promise<Permit>;
     /** Asks what each policy would do, and charges nothing. Throws `InvalidRequest` and `Unavailable`. */

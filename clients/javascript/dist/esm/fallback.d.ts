@@ -4,12 +4,13 @@
  * Functions of their state and of `now`, in milliseconds of a clock that never goes back.
  */
 import type { Fallback } from "./options.js";
-import type { Attributes, Decision, ServerDecision } from "./types.js";
+import type { Attributes, Decision, Limits, ServerDecision } from "./types.js";
 /** A question with nothing left out. */
 export interface Question {
     attributes: Attributes;
     cost: number;
     peek: boolean;
+    limits: Limits | undefined;
 }
 /** Denials that are still good. Bounded: then the oldest makes room. */
 export declare class Denials {

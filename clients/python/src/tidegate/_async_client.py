@@ -22,6 +22,7 @@ from ._types import (
     Event,
     Explanation,
     InvalidRequest,
+    Limits,
     Mode,
     Refunded,
     Renewed,
@@ -73,9 +74,15 @@ class AsyncClient:
         self._turns = _Turns(self) if batch else None
 
     async def allow(
-        self, attributes: Attributes, cost: int = 1, *, peek: bool = False, deadline_ms: float | None = None
+        self,
+        attributes: Attributes,
+        cost: int = 1,
+        *,
+        peek: bool = False,
+        limits: Limits | None = None,
+        deadline_ms: float | None = None,
     ) -> Decision:
-        """Asks whether a request may go ahead, and charges it if so.
+        """Asks whether a request may go ahead, and charges it if so. `limits` decide where no policy applies.
 
         Raises:
             InvalidRequest: the server calls the request wrong.
@@ -83,7 +90,7 @@ class AsyncClient:
         """
         core, started = self._core, time.monotonic()
         deadline = self._deadline(started, deadline_ms)
-        request = Request(attributes, cost, peek)
+        request = Request(attributes, cost, peek, limits)
         decision = core.denials.find(request, started)
         if decision is None:
             with core.told("allow", started):
@@ -125,9 +132,14 @@ class AsyncClient:
         return core.joined(found, answers, started)
 
     async def refund(
-        self, attributes: Attributes, cost: int = 1, *, deadline_ms: float | None = None
+        self,
+        attributes: Attributes,
+        cost: int = 1,
+        *,
+        limits: Limits | None = None,
+        deadline_ms: float | None = None,
     ) -> Refunded:
-        """Gives units back.
+        """Gives units back, with the limits that they were asked for with.
 
         Raises:
             InvalidRequest: the server calls the request wrong.
@@ -137,7 +149,7 @@ class AsyncClient:
         deadline = self._deadline(started, deadline_ms)
         with core.told("refund", started):
             try:
-                refunded = core.refunded(await self._send(core.refund(attributes, cost), deadline))
+                refunded = core.refunded(await self._send(core.refund(attributes, cost, limits), deadline))
             except Failed as failed:
                 refunded = Refunded([], failed.failure)
         core.denials.forget(attributes, time.monotonic())

@@ -23,6 +23,7 @@ from ._types import (
     Event,
     Explanation,
     InvalidRequest,
+    Limits,
     Mode,
     Refunded,
     Renewed,
@@ -74,9 +75,15 @@ class Client:
         self._turns = _Turns() if batch else None
 
     def allow(
-        self, attributes: Attributes, cost: int = 1, *, peek: bool = False, deadline_ms: float | None = None
+        self,
+        attributes: Attributes,
+        cost: int = 1,
+        *,
+        peek: bool = False,
+        limits: Limits | None = None,
+        deadline_ms: float | None = None,
     ) -> Decision:
-        """Asks whether a request may go ahead, and charges it if so.
+        """Asks whether a request may go ahead, and charges it if so. `limits` decide where no policy applies.
 
         Raises:
             InvalidRequest: the server calls the request wrong.
@@ -84,7 +91,7 @@ class Client:
         """
         core, started = self._core, time.monotonic()
         deadline = self._deadline(started, deadline_ms)
-        request = Request(attributes, cost, peek)
+        request = Request(attributes, cost, peek, limits)
         decision = core.denials.find(request, started)
         if decision is None:
             with core.told("allow", started):
@@ -125,8 +132,15 @@ class Client:
                 answers += decided
         return core.joined(found, answers, started)
 
-    def refund(self, attributes: Attributes, cost: int = 1, *, deadline_ms: float | None = None) -> Refunded:
-        """Gives units back.
+    def refund(
+        self,
+        attributes: Attributes,
+        cost: int = 1,
+        *,
+        limits: Limits | None = None,
+        deadline_ms: float | None = None,
+    ) -> Refunded:
+        """Gives units back, with the limits that they were asked for with.
 
         Raises:
             InvalidRequest: the server calls the request wrong.
@@ -136,7 +150,7 @@ class Client:
         deadline = self._deadline(started, deadline_ms)
         with core.told("refund", started):
             try:
-                refunded = core.refunded(self._send(core.refund(attributes, cost), deadline))
+                refunded = core.refunded(self._send(core.refund(attributes, cost, limits), deadline))
             except Failed as failed:
                 refunded = Refunded([], failed.failure)
         core.denials.forget(attributes, time.monotonic())

@@ -16,7 +16,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TypeVar
 from urllib.parse import quote, urlencode
 
@@ -30,6 +30,7 @@ from ._types import (
     Explanation,
     Failure,
     InvalidRequest,
+    Limits,
     NotAsDocumented,
     Problem,
     Refunded,
@@ -86,9 +87,9 @@ class Core:
         body = _item(requests) if isinstance(requests, Request) else f"[{','.join(map(_item, requests))}]"
         return self.request("POST", "/v1/decisions", body, shared=shared)
 
-    def refund(self, attributes: Attributes, cost: int) -> bytes:
+    def refund(self, attributes: Attributes, cost: int, limits: Limits | None) -> bytes:
         """The bytes that give units back."""
-        return self.request("POST", "/v1/refunds", _item(Request(attributes, cost)))
+        return self.request("POST", "/v1/refunds", _item(Request(attributes, cost, limits=limits)))
 
     def acquire(self, attributes: Attributes) -> bytes:
         """The bytes that ask for a permit."""
@@ -277,6 +278,8 @@ def _item(request: Request) -> str:
         item["cost"] = request.cost
     if request.peek:
         item["peek"] = True
+    if request.limits is not None:
+        item["limits"] = {name: value for name, value in asdict(request.limits).items() if value is not None}
     return _encode(item)
 
 

@@ -13,9 +13,11 @@ from collections import OrderedDict
 
 from ._forks import renew_after_fork
 from ._options import Fallback
-from ._types import Attributes, Decision, Request
+from ._types import Attributes, Decision, Limits, Request
 
 Key = tuple[tuple[str, str], ...]
+# Until when, since when, for which cost, by which limits of the request, and the denial.
+_Kept = tuple[float, float, int, Limits | None, Decision]
 _LONGEST = 512
 
 
@@ -32,7 +34,7 @@ class Denials:
         self._longest = longest_ms / 1000
         self.after_fork()
         renew_after_fork(self)
-        self._kept: OrderedDict[Key, tuple[float, float, int, Decision]] = OrderedDict()
+        self._kept: OrderedDict[Key, _Kept] = OrderedDict()
         self.evicted = 0
         # When units last came back.
         self._forgot = float("-inf")
@@ -50,11 +52,11 @@ class Denials:
             found = self._kept.get(key)
             if found is None:
                 return None
-            until, since, cost, decision = found
+            until, since, cost, limits, decision = found
             if now >= until:
                 del self._kept[key]
                 return None
-        if request.cost < cost:
+        if request.cost < cost or request.limits != limits:
             return None
         return _remembered(decision, (now - since) * 1000)
 
@@ -74,7 +76,7 @@ class Denials:
             if asked <= self._forgot:
                 # It may have been decided before the units came back.
                 return
-            self._kept[key] = (until, now, request.cost, decision)
+            self._kept[key] = (until, now, request.cost, request.limits, decision)
             self._kept.move_to_end(key)
             if len(self._kept) > self._most:
                 self._kept.popitem(last=False)

@@ -44,6 +44,16 @@ class NotAsDocumented(TidegateError):
     """A reply has not the form that the API documents. Calls turn it into the failure `reply`."""
 
 
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """A limit that comes with a request, and decides where no policy applies. `burst` is a bucket's."""
+
+    limit: int
+    window_seconds: int
+    algorithm: str | None = None
+    burst: int | None = None
+
+
 @dataclass(slots=True)
 class Request:
     """One question of a batch."""
@@ -51,6 +61,7 @@ class Request:
     attributes: Attributes
     cost: int = 1
     peek: bool = False
+    limits: Limits | None = None
 
 
 @dataclass(slots=True)

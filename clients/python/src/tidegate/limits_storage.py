@@ -5,8 +5,8 @@ import tidegate.limits_storage  # registers the scheme
 limiter = Limiter(key_func=get_remote_address, storage_uri="tidegate://127.0.0.1:4000")
 ```
 
-`limits` hands a storage a key and a number, while Tidegate counts by its policies. So each limit of
-the application needs the policy that [`policies`][] writes; a limit without one is said in the log.
+The numbers of the application go with each question, and hold where no policy applies. [`policies`][] writes
+the policy by which the server takes a limit over, to change it without the application.
 """
 
 from __future__ import annotations
@@ -21,9 +21,11 @@ from limits.storage import MovingWindowSupport, Storage
 
 from ._client import Client
 from ._middleware import bounded
-from ._types import Decision, TidegateError
+from ._types import Decision, Limits, TidegateError
 
 _log = logging.getLogger("tidegate")
+# What the server takes: a window of 90 days, a billion units, of which a log keeps 4,096.
+_LONGEST, _MOST, _MOST_IN_LOG = 7_776_000, 1_000_000_000, 4_096
 _SECONDS = {"second": 1, "minute": 60, "hour": 3_600, "day": 86_400, "month": 2_592_000, "year": 31_104_000}
 
 
@@ -67,6 +69,8 @@ class TidegateStorage(Storage, MovingWindowSupport):
         self._resource = parse_qs(parts.query).get("resource", ["limits"])[0]
         self._client = Client(f"{scheme}://{parts.netloc}{parts.path}", **options)
         self._unmatched: set[str] = set()
+        # The strategy that asked last: `clear` and `get_expiry` are both's.
+        self._moving = False
 
     @property
     def base_exceptions(self) -> type[Exception]:
@@ -75,12 +79,14 @@ class TidegateStorage(Storage, MovingWindowSupport):
 
     def incr(self, key: str, expiry: int, amount: int = 1) -> int:
         """Takes units; more than the limit if they were denied."""
+        self._moving = False
         limit = _limit(key)
         decision = self._ask(key, limit, expiry, amount)
         return _used(decision, limit) if decision.allowed else limit + 1
 
     def get(self, key: str) -> int:
         """Units that are used."""
+        self._moving = False
         limit = _limit(key)
         return _used(self._ask(key, limit, _window(key), 0), limit)
 
@@ -90,10 +96,12 @@ class TidegateStorage(Storage, MovingWindowSupport):
 
     def acquire_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
         """Takes units, if they fit."""
+        self._moving = True
         return self._ask(key, limit, expiry, amount).allowed
 
     def get_moving_window(self, key: str, limit: int, expiry: int) -> tuple[float, int]:
         """When the window began, and the units that are used in it."""
+        self._moving = True
         decision = self._ask(key, limit, expiry, 0)
         return time.time() + (decision.reset_ms or 0) / 1000 - expiry, _used(decision, limit)
 
@@ -110,19 +118,26 @@ class TidegateStorage(Storage, MovingWindowSupport):
         limit, window = _limit(key), _window(key)
         used = _used(self._ask(key, limit, window, 0), limit)
         if used:
-            self._client.refund(self._attributes(key, limit, window), used)
+            limits = self._limits(limit, window)
+            self._client.refund(self._attributes(key, limit, window), used, limits=limits)
 
     def _attributes(self, key: str, limit: int, window: int) -> dict[str, str]:
         return {"client_id": bounded(key), "resource": self._resource, "limit": f"{limit}/{window}"}
 
+    def _limits(self, limit: int, window: int) -> Limits | None:
+        if window > _LONGEST or limit > _MOST:
+            return None
+        moving = "sliding_log" if limit <= _MOST_IN_LOG else "sliding_counter"
+        return Limits(limit, window, moving if self._moving else "fixed_window")
+
     def _ask(self, key: str, limit: int, window: int, cost: int) -> Decision:
         attributes = self._attributes(key, limit, window)
-        decision = self._client.allow(attributes, cost)
+        decision = self._client.allow(attributes, cost, limits=self._limits(limit, window))
         if decision.no_match and attributes["limit"] not in self._unmatched:
             self._unmatched.add(attributes["limit"])
             _log.warning(
-                "no policy of Tidegate applies to resource=%s limit=%s, so it limits nothing: add what "
-                "tidegate.limits_storage.policies writes to the server's file",
+                "no policy of Tidegate applies to resource=%s limit=%s, and the server takes none like it "
+                "from an application: on_no_match decides; add what tidegate.limits_storage.policies writes",
                 self._resource,
                 attributes["limit"],
             )

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use tidegate_algorithms::document::{DocumentReader, Mistake};
+use tidegate_algorithms::document::{DocumentReader, Mistake, is_name};
 use tidegate_algorithms::time::Wall;
 
 /// Longest name of a consumer, which is a header field's value on its way to servers.
@@ -16,7 +16,13 @@ pub const MAX_LIFETIME_SECONDS: u64 = 3_650 * 86_400;
 /// Most secrets of a key: the newest, and the one before it while a rotation lasts.
 pub const MAX_SECRETS: usize = 2;
 
-const KEYS: [&str; 6] = ["name", "consumer", "tier", "secrets", "created", "expires"];
+/// Most routes that a key names, and most scopes that it has.
+pub(super) const MAX_KEY_NAMES: usize = 100;
+
+/// Longest scope of a key.
+pub const MAX_KEY_SCOPE_BYTES: usize = 64;
+
+const KEYS: [&str; 8] = ["name", "consumer", "tier", "routes", "scopes", "secrets", "created", "expires"];
 const SECRET_KEYS: [&str; 2] = ["hmac_sha256", "until"];
 const DIGEST: &str = "64 hexadecimal digits in lower case";
 const TIME: &str = "a time as in RFC 3339";
@@ -28,6 +34,10 @@ pub struct KeyDocument {
     pub consumer: Arc<str>,
     /// Which tier's numbers hold for it; `None`: the general ones.
     pub tier: Option<Arc<str>>,
+    /// The routes that it opens, at least one; `None`: all that ask for keys.
+    pub routes: Option<Vec<Arc<str>>>,
+    /// What its requests may do, as routes ask for it.
+    pub scopes: Vec<Arc<str>>,
     /// Any of these proves it.
     pub secrets: Vec<Secret>,
     /// When it was issued.
@@ -60,6 +70,8 @@ impl KeyDocument {
         let mut reader = DocumentReader::new(value, pointer, &KEYS)?;
         let consumer = read_consumer(&mut reader);
         let tier = read_tier(&mut reader);
+        let routes = read_routes(&mut reader);
+        let scopes = read_scopes(&mut reader);
         let created = time(&mut reader, "created");
         let expires = time(&mut reader, "expires");
         let mut secrets = Vec::new();
@@ -77,7 +89,7 @@ impl KeyDocument {
         }
         match (consumer, created) {
             (Some(consumer), Some(created)) if reader.mistakes.is_empty() => {
-                Ok(Self { consumer, tier, secrets, created, expires })
+                Ok(Self { consumer, tier, routes, scopes, secrets, created, expires })
             }
             _ => Err(reader.mistakes),
         }
@@ -101,6 +113,13 @@ impl KeyDocument {
         });
         if let Some(tier) = &self.tier {
             document["tier"] = Value::from(&**tier);
+        }
+        let list = |names: &[Arc<str>]| Value::from_iter(names.iter().map(|name| &**name));
+        if let Some(routes) = &self.routes {
+            document["routes"] = list(routes);
+        }
+        if !self.scopes.is_empty() {
+            document["scopes"] = list(&self.scopes);
         }
         if let Some(expires) = self.expires {
             document["expires"] = shown_time(expires).into();
@@ -136,6 +155,50 @@ pub fn read_consumer(reader: &mut DocumentReader<'_>) -> Option<Arc<str>> {
 pub fn read_tier(reader: &mut DocumentReader<'_>) -> Option<Arc<str>> {
     reader.field("tier")?;
     reader.name("tier").map(Arc::from)
+}
+
+/// The routes that a key opens, if they are stated; `None`: all, or something is wrong, which is reported.
+pub fn read_routes(reader: &mut DocumentReader<'_>) -> Option<Vec<Arc<str>>> {
+    reader.field("routes")?;
+    let routes = names(reader, "routes", is_name, "the names of routes, each once");
+    if routes.is_empty() && reader.mistakes.is_empty() {
+        reader.mistake("routes", "has no entry", "the names of routes; a key without this opens all");
+    }
+    (!routes.is_empty()).then_some(routes)
+}
+
+/// The scopes of a key: none if they are not stated.
+pub fn read_scopes(reader: &mut DocumentReader<'_>) -> Vec<Arc<str>> {
+    names(
+        reader,
+        "scopes",
+        is_key_scope,
+        "scopes of 1 to 64 printable ASCII characters without blanks, '\"' and '\\', each once",
+    )
+}
+
+/// Whether a text can be a scope of a key: a scope token of OAuth (RFC 6749, 3.3).
+#[must_use]
+pub fn is_key_scope(text: &str) -> bool {
+    let is_token = |byte: u8| byte.is_ascii_graphic() && byte != b'"' && byte != b'\\';
+    (1..=MAX_KEY_SCOPE_BYTES).contains(&text.len()) && text.bytes().all(is_token)
+}
+
+fn names(
+    reader: &mut DocumentReader<'_>,
+    field: &str,
+    is_good: fn(&str) -> bool,
+    accepted: &str,
+) -> Vec<Arc<str>> {
+    let mut names: Vec<Arc<str>> = Vec::new();
+    for (index, text) in reader.texts(field, MAX_KEY_NAMES, 1, 64).into_iter().enumerate() {
+        if is_good(text) && names.iter().all(|name| **name != *text) {
+            names.push(text.into());
+        } else {
+            reader.mistake(&format!("{field}/{index}"), format!("is {text:?}"), accepted);
+        }
+    }
+    names
 }
 
 fn time(reader: &mut DocumentReader<'_>, field: &str) -> Option<Wall> {

@@ -12,6 +12,9 @@
 //! text has 256 random bits, so that its digest gives nothing away even where that setting is empty.
 //!
 //! A rotated key has two secrets for a while ([`MAX_SECRETS`]). A revoked one is deleted: the audit log remembers it.
+//! A key may name the routes that it opens, and the scopes that its requests have. Both are asked once it has proved itself, by who
+//! knows the route.
+//!
 //! Times are civil time. The times at which keys were last used are written now and then, which no request waits for, and read
 //! from the other nodes ([`ApiKeys::unkept_uses`], [`ApiKeys::learn`]). Where this node's keys may be too old to be believed,
 //! all of them can be refused ([`ApiKeys::refuse_all`]).
@@ -37,8 +40,8 @@ use tidegate_algorithms::time::{SECOND, Wall};
 use tidegate_control::{Kind, Revision, Use};
 
 pub use document::{
-    KeyDocument, MAX_CONSUMER_BYTES, MAX_LIFETIME_SECONDS, MAX_SECRETS, Secret, read_consumer, read_tier,
-    shown_time,
+    KeyDocument, MAX_CONSUMER_BYTES, MAX_KEY_SCOPE_BYTES, MAX_LIFETIME_SECONDS, MAX_SECRETS, Secret,
+    is_key_scope, read_consumer, read_routes, read_scopes, read_tier, shown_time,
 };
 pub use set::{KeyDocuments, KeySet};
 pub use text::{CHANCE_BYTES, KeyText};
@@ -269,6 +272,18 @@ impl ApiKey {
     #[must_use]
     pub fn tier(&self) -> Option<&str> {
         self.document.tier.as_deref()
+    }
+
+    /// Whether it opens this route: it names it, or none.
+    #[must_use]
+    pub fn opens(&self, route: &str) -> bool {
+        self.document.routes.as_ref().is_none_or(|routes| routes.iter().any(|name| **name == *route))
+    }
+
+    /// Whether its requests may do this.
+    #[must_use]
+    pub fn has_scope(&self, scope: &str) -> bool {
+        self.document.scopes.iter().any(|name| **name == *scope)
     }
 
     /// Its stored document.

@@ -3,6 +3,7 @@
 use serde_json::json;
 use tidegate_control::{Author, Change, Configuration, Control, Layers, Limits, Services};
 
+use super::document::MAX_KEY_NAMES;
 use super::*;
 
 const NOW: Wall = Wall(1_800_000_000 * SECOND);
@@ -13,7 +14,15 @@ fn later(seconds: u64) -> Wall {
 
 fn document(digest: [u8; 32]) -> KeyDocument {
     let secrets = vec![Secret { digest, until: None }];
-    KeyDocument { consumer: "acme".into(), tier: Some("pro".into()), secrets, created: NOW, expires: None }
+    KeyDocument {
+        consumer: "acme".into(),
+        tier: Some("pro".into()),
+        routes: None,
+        scopes: Vec::new(),
+        secrets,
+        created: NOW,
+        expires: None,
+    }
 }
 
 /// Keys of a configuration that is changed by the second value.
@@ -114,14 +123,52 @@ async fn a_rotated_key_has_two_secrets_for_the_overlap_and_keeps_what_is_known_o
 }
 
 #[tokio::test]
+async fn fault_46_a_key_that_names_routes_opens_no_other_and_has_no_scope_that_it_was_not_given() {
+    let (keys, change, _folder) = keys();
+    let text = KeyText::new(&[1; CHANCE_BYTES]);
+    let all = document(keys.digest(text.expose().as_bytes()));
+    let narrow = KeyDocument {
+        routes: Some(vec!["orders".into()]),
+        scopes: vec!["orders:read".into()],
+        ..all.clone()
+    };
+    for (stored, opens, scopes) in
+        [(&all, [true; 3], [false; 3]), (&narrow, [true, false, false], [true, false, false])]
+    {
+        assert!(change(text.name(), Some(stored)).await);
+        let key = keys.get(text.name()).unwrap();
+        assert_eq!(["orders", "order", "orders2"].map(|route| key.opens(route)), opens);
+        assert_eq!(["orders:read", "orders", "orders:read:x"].map(|scope| key.has_scope(scope)), scopes);
+    }
+    // Another secret is the same key.
+    let rotated = narrow.rotated([7; 32], NOW, later(60));
+    assert_eq!((rotated.routes, rotated.scopes), (narrow.routes, narrow.scopes));
+}
+
+#[tokio::test]
 async fn what_is_no_key_is_refused_with_its_mistakes() {
     let (_, change, _folder) = keys();
     let good = document([7; 32]);
     assert_eq!(KeyDocument::read(&good.write("a"), ""), Ok(good.clone()));
+    let narrow = KeyDocument {
+        routes: Some(vec!["orders".into(), "carts".into()]),
+        scopes: vec!["orders:read".into()],
+        ..good.clone()
+    };
+    assert_eq!(KeyDocument::read(&narrow.write("a"), ""), Ok(narrow));
     for (field, value) in [
         ("consumer", json!(" acme")),
         ("consumer", json!("ac\u{e9}me")),
         ("tier", json!("Pro")),
+        ("routes", json!([])),
+        ("routes", json!(null)),
+        ("routes", json!(["Orders"])),
+        ("routes", json!(["orders", "orders"])),
+        ("routes", json!(vec!["orders"; MAX_KEY_NAMES + 1])),
+        ("scopes", json!("orders:read")),
+        ("scopes", json!(["orders read"])),
+        ("scopes", json!(["a\"b"])),
+        ("scopes", json!(["x".repeat(MAX_KEY_SCOPE_BYTES + 1)])),
         ("secrets", json!([])),
         ("secrets", json!([{"hmac_sha256": "00"}])),
         ("secrets", json!([{"hmac_sha256": "0".repeat(64)}, {}, {}])),

@@ -31,6 +31,7 @@ const MAX_PAGE: usize = 1_000;
 
 /// Documents that are policies.
 pub(super) const POLICY: Kind = Kind::new("policy");
+pub(super) const ROUTE: Kind = Kind::new("route");
 
 /// Documents that are clients' own limits, which are a resource of another shape.
 pub(super) const OVERRIDE: Kind = Kind::new("override");
@@ -77,8 +78,7 @@ pub static POLICIES: Resource = Resource {
 };
 
 /// The gateway's routes.
-pub static ROUTES: Resource =
-    Resource::new(Kind::new("route"), "/v1/routes", "/v1/routes/{name}").described(routes);
+pub static ROUTES: Resource = Resource::new(ROUTE, "/v1/routes", "/v1/routes/{name}").described(routes);
 
 /// The gateway's upstreams.
 pub static UPSTREAMS: Resource =

@@ -17,15 +17,15 @@ use serde_json::Value;
 use tidegate_access::guard::Actor;
 use tidegate_access::json_body::JsonBytes;
 use tidegate_access::keys::{
-    ApiKey, CHANCE_BYTES, KEY, KeyDocument, KeyText, MAX_LIFETIME_SECONDS, Secret, read_consumer, read_tier,
-    shown_time,
+    ApiKey, CHANCE_BYTES, KEY, KeyDocument, KeyText, MAX_LIFETIME_SECONDS, Secret, read_consumer,
+    read_routes, read_scopes, read_tier, shown_time,
 };
 use tidegate_access::refusal::Refusal;
 use tidegate_access::schema::Problems;
 use tidegate_algorithms::document::DocumentReader;
 use tidegate_algorithms::policy::TIER;
 use tidegate_algorithms::time::{SECOND, Wall};
-use tidegate_control::{Change, ChangeError, Edit, Error, Parts, Precondition};
+use tidegate_control::{Change, ChangeError, Edit, Error, Precondition};
 use tidegate_net::clock::wall;
 use tidegate_wire::bodies::{UniqueJson, read as read_body};
 use tidegate_wire::problem::Problem;
@@ -33,8 +33,11 @@ use utoipa::ToSchema;
 
 use super::Shared;
 use super::changes::{edit, etag, field_error, precondition};
-use super::documents::POLICY;
+use super::key_targets::{OPENED, expect_routes, expect_tier};
 use super::query;
+
+/// The field of a key's scopes.
+const SCOPES: &str = "scopes";
 
 /// Most keys in one page.
 const MAX_PAGE: usize = 1_000;
@@ -54,6 +57,13 @@ pub(super) struct ShownKey {
     /// Its tier; absent: the general numbers of policies hold.
     #[serde(skip_serializing_if = "Option::is_none")]
     tier: Option<String>,
+    /// The routes that it opens; absent: all that ask for keys.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    routes: Option<Vec<String>>,
+    /// Its scopes; absent: none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false)]
+    scopes: Vec<String>,
     /// When it was issued.
     created: String,
     /// When it ends; absent: never.
@@ -87,18 +97,25 @@ pub(super) struct KeyRequest {
     consumer: String,
     /// The tier, which some policy must have numbers for.
     tier: Option<String>,
+    /// The routes that it opens, at most 100; all that ask for keys if absent.
+    routes: Option<Vec<String>>,
+    /// Its scopes, at most 100, which routes ask for by `key_scope`.
+    scopes: Option<Vec<String>>,
     /// How long it lasts; for ever if absent.
     #[schema(minimum = 1, maximum = 315_360_000)]
     lifetime_seconds: Option<u64>,
 }
 
-/// What a key is changed to.
+/// What a key is changed to: what is absent stays as it is.
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "it describes what `change` reads in the OpenAPI document")]
 pub(super) struct KeyChange {
     /// The tier, which some policy must have numbers for; `null`: none.
-    #[schema(required)]
     tier: Option<String>,
+    /// The routes that it opens, at most 100; `null`: all that ask for keys.
+    routes: Option<Vec<String>>,
+    /// Its scopes, at most 100; `null`: none.
+    scopes: Option<Vec<String>>,
 }
 
 impl ShownKey {
@@ -109,6 +126,8 @@ impl ShownKey {
             masked: KeyText::masked(key.id()),
             consumer: key.consumer().to_owned(),
             tier: key.tier().map(str::to_owned),
+            routes: document.routes.as_deref().map(texts),
+            scopes: texts(&document.scopes),
             created: shown_time(document.created),
             expires: document.expires.map(shown_time),
             old_secret_until: document.secrets.iter().find_map(|secret| secret.until).map(shown_time),
@@ -162,16 +181,18 @@ pub(super) async fn issue(
 ) -> Result<Response, Refusal> {
     let UniqueJson(sent) = read_body(&body)?;
     let created = wall();
-    let mut reader = reader(&sent, &["consumer", TIER, "lifetime_seconds"])?;
+    let mut reader = reader(&sent, &["consumer", TIER, OPENED, SCOPES, "lifetime_seconds"])?;
     let consumer = read_consumer(&mut reader);
     let tier = read_tier(&mut reader);
+    let (routes, scopes) = (read_routes(&mut reader), read_scopes(&mut reader));
     let lifetime = reader.number("lifetime_seconds", 1, MAX_LIFETIME_SECONDS);
     let Some(consumer) = consumer.filter(|_| reader.mistakes.is_empty()) else { return Err(refused(reader)) };
     expect_tier(&shared.configuration.parts(), tier.as_deref())?;
+    expect_routes(&shared.configuration.parts(), routes.as_deref())?;
     let text = KeyText::new(&chance()?);
     let secrets = vec![Secret { digest: shared.keys.digest(text.expose().as_bytes()), until: None }];
     let expires = lifetime.map(|seconds| after(created, seconds));
-    let document = KeyDocument { consumer, tier, secrets, created, expires };
+    let document = KeyDocument { consumer, tier, routes, scopes, secrets, created, expires };
     let put = Change::put(KEY, text.name(), document.write(text.name()).to_string());
     let put = put.when(Precondition::IfNoneMatch);
     let stored: Edit = Box::new(move |_| Ok(Some(put.clone())));
@@ -195,11 +216,11 @@ pub(super) async fn read(
     shown(&shared, &id)
 }
 
-/// Moves a key to another tier, or to none. What it has used stays used.
+/// Moves a key to another tier, or to none, or changes its routes or scopes. What it has used stays used.
 #[utoipa::path(
     operation_id = "change_key", patch, path = "/v1/keys/{id}", tag = "keys",
     params(("id" = String, Path, description = "the key's id", example = "mzxw6ytboimzxw6y"), ("if-match" = Option<String>, Header, description = "change only this version", example = "\"7\"")),
-    request_body(content = KeyChange, example = json!({"tier": "enterprise"})),
+    request_body(content = KeyChange, example = json!({"tier": "enterprise", "routes": ["orders"], "scopes": ["read"]})),
     responses(
         (status = 200, description = "It is stored and in force.", body = ShownKey, headers(("etag" = String, description = "the version, for if-match"))),
         Problems,
@@ -213,17 +234,28 @@ pub(super) async fn change(
     JsonBytes(body): JsonBytes,
 ) -> Result<Response, Refusal> {
     let UniqueJson(sent) = read_body(&body)?;
-    let mut reader = reader(&sent, &[TIER])?;
-    let tier = if reader.field(TIER) == Some(&Value::Null) { None } else { read_tier(&mut reader) };
-    if reader.field(TIER).is_none() {
-        reader.mistake(TIER, "is missing", "the name of a tier, or null for none");
+    let mut reader = reader(&sent, &[TIER, OPENED, SCOPES])?;
+    let is_null = |field: &str| sent.get(field) == Some(&Value::Null);
+    let tier = if is_null(TIER) { None } else { read_tier(&mut reader) };
+    let routes = if is_null(OPENED) { None } else { read_routes(&mut reader) };
+    let scopes = if is_null(SCOPES) { Vec::new() } else { read_scopes(&mut reader) };
+    let [says_tier, says_routes, says_scopes] =
+        [TIER, OPENED, SCOPES].map(|field| reader.field(field).is_some());
+    if !(says_tier || says_routes || says_scopes) {
+        reader.mistake(TIER, "is missing", "the name of a tier, or null for none; or routes, or scopes");
     }
     if !reader.mistakes.is_empty() {
         return Err(refused(reader));
     }
     expect_tier(&shared.configuration.parts(), tier.as_deref())?;
-    replace(&shared, &actor, &headers, &id, move |before| KeyDocument { tier: tier.clone(), ..before })
-        .await?;
+    expect_routes(&shared.configuration.parts(), routes.as_deref())?;
+    replace(&shared, &actor, &headers, &id, move |before| KeyDocument {
+        tier: if says_tier { tier.clone() } else { before.tier },
+        routes: if says_routes { routes.clone() } else { before.routes },
+        scopes: if says_scopes { scopes.clone() } else { before.scopes },
+        ..before
+    })
+    .await?;
     shown(&shared, &id)
 }
 
@@ -299,22 +331,8 @@ async fn replace(
     edit(&shared.configuration, actor, (KEY, id), changed, str::to_owned).await.map(drop)
 }
 
-/// Refuses a tier for which no policy in force has numbers: its clients would be limited as those without a tier.
-fn expect_tier(parts: &Parts, tier: Option<&str>) -> Result<(), Refusal> {
-    let Some(tier) = tier else { return Ok(()) };
-    let mut known = Vec::new();
-    for name in parts.names(POLICY) {
-        let document = parts.document(POLICY, &name).unwrap_or_default();
-        let tiers = document["tiers"].as_object();
-        known.extend(tiers.into_iter().flat_map(serde_json::Map::keys).cloned());
-    }
-    if known.iter().any(|name| name == tier) {
-        return Ok(());
-    }
-    known.sort_unstable();
-    known.dedup();
-    let accepted = if known.is_empty() { "none: no policy has tiers".to_owned() } else { known.join(", ") };
-    Err(Refusal::field("/tier", format!("is {tier:?}, which no policy has numbers for"), accepted))
+fn texts(names: &[Arc<str>]) -> Vec<String> {
+    names.iter().map(ToString::to_string).collect()
 }
 
 pub(super) fn reader<'a>(sent: &'a Value, keys: &[&str]) -> Result<DocumentReader<'a>, Refusal> {

@@ -13,13 +13,16 @@ mod audit;
 mod breakers;
 mod candidate;
 mod capacity;
+mod certificates;
 mod changes;
 mod clients;
 pub mod documents;
 mod events;
 mod explain;
 mod explain_edge;
+mod history;
 mod intake;
+mod key_targets;
 mod keys;
 mod limits;
 mod playground;
@@ -49,8 +52,10 @@ pub use analytics::{CountedAnswer, CountedRequests, NoAnswer};
 pub use breakers::JudgedBreakers;
 pub use candidate::{Candidates, StoredCandidate};
 pub use capacity::{AcceptedCapacity, CapacityReports};
+pub use certificates::ShownCertificates;
 pub use events::{BreakerState, Breakers, Events, MAX_LISTED, MAX_QUEUED, MAX_READERS, PATIENCE};
 pub use explain::{ExplainRoute, NoExplanation};
+pub use history::KeptHistory;
 pub use intake::{ReadIntake, ReaderGroup};
 pub use limits::{Answer, Denied, Limits, Near, OwnLimits, Pairs, Resettable, Usage};
 pub use saturation::{NotStarted, SaturationRuns, WantedRun};
@@ -93,8 +98,12 @@ pub struct Explainers {
     pub saturation: Option<Arc<dyn SaturationRuns>>,
     /// The lines of a metrics intake.
     pub intake: Option<Arc<dyn ReadIntake>>,
+    /// The last hour of the metrics page.
+    pub history: Option<Arc<dyn KeptHistory>>,
     /// The last lines of the log.
     pub warnings: Option<Arc<dyn LastWarnings>>,
+    /// The certificates that listeners show.
+    pub certificates: Option<Arc<dyn ShownCertificates>>,
     /// The settings that the process started with.
     pub settings: Arc<[ShownSetting]>,
 }
@@ -109,7 +118,7 @@ pub static DOCUMENTS: [&documents::Resource; 5] = [
 ];
 
 /// Every route's template but for those of documents: the label values that metrics may use.
-pub const TEMPLATES: [&str; 38] = [
+pub const TEMPLATES: [&str; 40] = [
     "/v1/analytics",
     "/v1/session",
     "/v1/events",
@@ -128,6 +137,8 @@ pub const TEMPLATES: [&str; 38] = [
     "/v1/intake/groups",
     "/v1/intake/groups/{name}",
     "/v1/warnings",
+    "/v1/certificates",
+    "/v1/history",
     "/v1/candidate",
     "/v1/candidate/promote",
     "/v1/capacity",
@@ -185,6 +196,8 @@ fn router(shared: Arc<Shared>) -> Router {
         .route("/v1/intake/groups", get(intake::groups))
         .route("/v1/intake/groups/{name}", delete(intake::remove_group))
         .route("/v1/warnings", get(warnings::warnings))
+        .route("/v1/certificates", get(certificates::certificates))
+        .route("/v1/history", get(history::history))
         .route("/v1/saturation", get(saturation::state))
         .route("/v1/saturation/preflight", get(saturation::preflight))
         .route("/v1/saturation/run", post(saturation::start).delete(saturation::cancel))
@@ -236,6 +249,8 @@ pub fn described() -> [Value; 2] {
             intake::groups,
             intake::remove_group,
             warnings::warnings,
+            certificates::certificates,
+            history::history,
             candidate::read,
             candidate::put,
             candidate::delete,

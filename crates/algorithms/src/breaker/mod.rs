@@ -15,6 +15,10 @@
 //! that takes its time, as a long upload does, keeps no others out. A trial that never reports, and whose place is
 //! needed, keeps it for one more pause at most.
 //!
+//! The first pause is short, since most outages are a restart. Each round of trials that fails doubles it, up to the longest. It begins
+//! short again once the breaker was closed for as long as its last pause was: calls that succeed as trials alone, and fail when all
+//! come, are not all tried every second.
+//!
 //! A call is admitted with a [`Pass`], which names the state that admitted it. An outcome that
 //! arrives after the state has changed counts for nothing: a burst of old time-outs neither opens
 //! a breaker that has just closed nor fails its trials.
@@ -45,7 +49,9 @@ pub struct Settings {
     pub slow_after: u64,
     /// Share of slow calls that opens it, in percent, 1 to 100; over 100: slowness never does.
     pub slow_percent: u32,
-    /// Nanoseconds from opening to the first trial.
+    /// Nanoseconds from opening to the first trial. It is doubled, up to `pause`, with each round of trials that fails.
+    pub first_pause: u64,
+    /// The longest that it becomes.
     pub pause: u64,
     /// Calls that are tried before it closes again, >= 1.
     pub trials: u32,
@@ -60,6 +66,7 @@ impl Default for Settings {
             failure_percent: 50,
             slow_after: 3 * SECOND,
             slow_percent: 50,
+            first_pause: SECOND,
             pause: 60 * SECOND,
             trials: 10,
         }
@@ -127,6 +134,10 @@ pub struct Breaker {
     generation: u64,
     state: State,
     recent: Recent,
+    /// The pause of the state, or of the last time that it was open.
+    pause: u64,
+    /// When it closed last.
+    closed: Option<Tick>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -153,10 +164,12 @@ impl Breaker {
             failure_percent: settings.failure_percent.max(1),
             slow_percent: settings.slow_percent.max(1),
             trials: settings.trials.max(1),
+            first_pause: settings.first_pause.min(settings.pause),
             ..settings
         };
         let recent = Recent::new(settings.window, settings.minimum_calls);
-        Self { settings, generation: 0, state: State::Closed, recent }
+        let pause = settings.first_pause;
+        Self { settings, generation: 0, state: State::Closed, recent, pause, closed: None }
     }
 
     /// Leave to make a call at `now`, if it may be made.
@@ -164,7 +177,7 @@ impl Breaker {
         match &mut self.state {
             State::Closed => {}
             State::Open { since, .. } => {
-                if now.since(*since) < self.settings.pause {
+                if now.since(*since) < self.pause {
                     return None;
                 }
                 self.enter(State::HalfOpen { since: now, admitted: 1, counts: Counts::default() });
@@ -172,7 +185,7 @@ impl Breaker {
             State::HalfOpen { since, admitted, .. } => {
                 if *admitted < self.settings.trials {
                     *admitted += 1;
-                } else if now.since(*since) >= self.settings.pause {
+                } else if now.since(*since) >= self.pause {
                     // Trials are missing since a whole pause: their callers are gone.
                     self.enter(State::HalfOpen { since: now, admitted: 1, counts: Counts::default() });
                 } else {
@@ -195,7 +208,7 @@ impl Breaker {
                 if counts.calls >= self.settings.minimum_calls
                     && self.settings.are_exceeded(counts, counts.calls)
                 {
-                    self.enter(State::Open { since: now, counts });
+                    self.open(counts, now);
                     return Change::Opened;
                 }
                 Change::None
@@ -204,10 +217,11 @@ impl Breaker {
                 *counts = counts.plus(one);
                 let (counts, trials) = (*counts, self.settings.trials);
                 if self.settings.share_exceeds(counts, trials) {
-                    self.enter(State::Open { since: now, counts });
+                    self.open(counts, now);
                     Change::Reopened
                 } else if !self.settings.share_exceeds(counts.at_worst(trials), trials) {
                     self.enter(State::Closed);
+                    self.closed = Some(now);
                     Change::Closed
                 } else {
                     Change::None
@@ -258,7 +272,7 @@ impl Breaker {
             State::Closed => 0,
             State::HalfOpen { admitted, .. } if admitted < self.settings.trials => 0,
             State::Open { since, .. } | State::HalfOpen { since, .. } => {
-                self.settings.pause.saturating_sub(now.since(since))
+                self.pause.saturating_sub(now.since(since))
             }
         }
     }
@@ -278,6 +292,16 @@ impl Breaker {
             State::Open { counts, .. } | State::HalfOpen { counts, .. } => counts,
         };
         (counts.calls, counts.failed, counts.slow)
+    }
+
+    /// Opens it for the first pause, or for twice the last one: if trials have failed, or it was closed for less than that.
+    fn open(&mut self, counts: Counts, now: Tick) {
+        let is_again = self.is_open() || self.closed.is_some_and(|closed| now.since(closed) < self.pause);
+        self.pause = match is_again {
+            true => self.pause.saturating_mul(2).min(self.settings.pause),
+            false => self.settings.first_pause,
+        };
+        self.enter(State::Open { since: now, counts });
     }
 
     fn enter(&mut self, state: State) {

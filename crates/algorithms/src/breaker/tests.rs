@@ -187,13 +187,57 @@ fn a_trial_that_takes_its_time_keeps_nobody_out() {
 #[test]
 fn a_passed_health_check_ends_the_pause() {
     let mut breaker = opened(Settings::default());
-    assert_eq!(breaker.admit(Tick(SECOND)), None);
-    breaker.end_pause(Tick(SECOND));
+    assert_eq!(breaker.admit(Tick(MS)), None);
+    breaker.end_pause(Tick(MS));
     assert_eq!(breaker.phase(), Phase::HalfOpen);
-    assert!(breaker.admit(Tick(SECOND)).is_some());
+    assert!(breaker.admit(Tick(MS)).is_some());
     let mut closed = Breaker::new(Settings::default());
     closed.end_pause(Tick(SECOND));
     assert_eq!(closed.phase(), Phase::Closed);
+}
+
+/// Lets the trials of a round fail at the moment when they may be made, and returns that moment.
+fn round(breaker: &mut Breaker, from: Tick, outcome: Outcome) -> Tick {
+    let at = from.plus(breaker.wait(from));
+    while breaker.is_open() && breaker.wait(at) == 0 {
+        call(breaker, outcome, at);
+    }
+    at
+}
+
+#[test]
+fn the_pause_begins_short_and_doubles_with_each_round_that_fails() {
+    let mut breaker = opened(Settings::default());
+    let (mut now, mut pauses) = (Tick(0), Vec::new());
+    for _ in 0..8 {
+        pauses.push(breaker.wait(now) / SECOND);
+        now = round(&mut breaker, now, BAD);
+    }
+    assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60]);
+    now = round(&mut breaker, now, OK);
+    assert_eq!(breaker.phase(), Phase::Closed);
+    // Closed for less than the last pause, it has not recovered.
+    let fail = |breaker: &mut Breaker, now: Tick| {
+        while !breaker.is_open() {
+            call(breaker, BAD, now);
+        }
+        breaker.wait(now) / SECOND
+    };
+    now = now.plus(59 * SECOND);
+    assert_eq!(fail(&mut breaker, now), 60);
+    now = round(&mut breaker, now, OK).plus(60 * SECOND);
+    assert_eq!(fail(&mut breaker, now), 1, "it was closed for as long");
+}
+
+#[test]
+fn no_pause_is_longer_than_the_longest() {
+    let fixed = Settings { first_pause: 5 * SECOND, pause: 5 * SECOND, ..Settings::default() };
+    for settings in [fixed, Settings { first_pause: SECOND, pause: SECOND / 2, ..fixed }] {
+        let mut breaker = opened(settings);
+        assert_eq!(breaker.wait(Tick(0)), settings.pause);
+        let now = round(&mut breaker, Tick(0), BAD);
+        assert_eq!(breaker.wait(now), settings.pause);
+    }
 }
 
 proptest! {

@@ -22,6 +22,11 @@
 //!
 //! Invariants: a probe lasts [`PROBE`] at most, whoever is answered; the limit is always from `least` to `most`; a limit that was not asked for does not grow; samples of requests
 //! that began before the window count for nothing, since another limit held.
+//!
+//! A limit that holds nobody back makes no probes: what it measured would be the queue that is there all the same. Its base is measured
+//! while little is under way of itself.
+//!
+//! Over 400 lines because the tests stand beside the state that they look into.
 
 use crate::time::{SECOND, Tick};
 
@@ -77,6 +82,8 @@ pub struct Gradient {
     due: Tick,
     /// Since when the window measures the base.
     probe: Option<Tick>,
+    /// Whether the base is measured at a quarter of the limit.
+    probes: bool,
     /// The longest mean since the limit shrinks, and the most that were under way.
     peak: Option<(f64, u32)>,
     window: Window,
@@ -96,7 +103,13 @@ impl Gradient {
     pub fn new(settings: Settings) -> Self {
         let limit = f64::from(FIRST).clamp(f64::from(settings.least), f64::from(settings.most));
         let (base, is_first, due, probe, peak) = (None, false, Tick(0), None, None);
-        Self { settings, limit, base, is_first, due, probe, peak, window: Window::default() }
+        Self { settings, limit, base, is_first, due, probe, probes: true, peak, window: Window::default() }
+    }
+
+    /// The same that makes probes, or makes none, since it holds nobody back.
+    #[must_use]
+    pub fn with_probes(self, probes: bool) -> Self {
+        Self { probes, probe: None, ..self }
     }
 
     /// The requests that may be under way now.
@@ -149,7 +162,7 @@ impl Gradient {
         }
         if self.is_wrong(base, mean, most) {
             (self.base, self.due, self.peak) = (Some(mean), in_a_while(REMEASURE), None);
-        } else if now >= self.due && base < PROBE as f64 {
+        } else if self.probes && now >= self.due && base < PROBE as f64 {
             (self.probe, self.peak) = (Some(now), None);
         } else {
             self.adjust(base, mean, most);
@@ -339,6 +352,24 @@ mod tests {
         }
         assert!(gradient.limit(Tick(now + PROBE - 1)) < FIRST / 2);
         assert!(gradient.limit(Tick(now + PROBE)) >= FIRST);
+    }
+
+    /// As many as want to are under way. With probes their queue would be taken for what a request takes.
+    #[test]
+    fn a_limit_that_holds_nobody_back_is_not_wrong_about_a_queue_that_stays() {
+        let mut gradient = Gradient::new(Settings::default()).with_probes(false);
+        let mut now = SECOND;
+        for _ in 0..100 {
+            now += 10 * MS;
+            gradient.sample(10 * MS, 1, Tick(now));
+        }
+        assert_eq!((gradient.base(), gradient.limit(Tick(now))), (10 * MS, FIRST));
+        for _ in 0..120_000 {
+            now += MS;
+            gradient.sample(200 * MS, 200, Tick(now));
+        }
+        assert_eq!(gradient.base(), 10 * MS);
+        assert!(gradient.limit(Tick(now)) < 8, "{}", gradient.limit(Tick(now)));
     }
 
     #[test]

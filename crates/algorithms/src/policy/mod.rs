@@ -29,7 +29,7 @@ pub use crate::nearest::{nearest, unknown_key};
 use crate::time::SECOND;
 pub use attributes::{Attributes, Pattern, counted, first_value, key_of};
 pub use index::{MAX_UNINDEXED, MatchIndex};
-pub use parse::{parse, parse_quota, parse_sources};
+pub use parse::{parse, parse_own_limit, parse_quota, parse_sources};
 pub use sources::{Source, SourceForm, Sources};
 
 /// Largest limit, burst and cost: a billion units.

@@ -23,9 +23,6 @@ mod shared;
 
 use std::collections::{HashMap, HashSet};
 
-use crate::control::{Backend, Control};
-use crate::error::Error;
-
 pub(crate) use local::{TABLES, read, write};
 pub(crate) use shared::{load, store};
 
@@ -185,37 +182,6 @@ impl Period {
     fn bounds(self) -> (i64, i64) {
         let after = i64::try_from(self.from).unwrap_or(i64::MAX) - self.span.seconds() as i64;
         (after, i64::try_from(self.to).unwrap_or(i64::MAX))
-    }
-}
-
-impl Control {
-    /// Adds a batch to the sums of its minute, hour and day, and forgets the oldest of those that are too many, and
-    /// of those after the second `now` the last. A batch with a number that is not larger than the last of its writer changes nothing. Blocks.
-    ///
-    /// # Errors
-    /// [`Error::Unavailable`], [`Error::Late`], [`Error::Unknown`], [`Error::Database`] or [`Error::Corrupt`]: it may be given again.
-    pub fn add_counts(&self, batch: &Batch, now: u64) -> Result<Added, Error> {
-        match &self.shared.backend {
-            Backend::Local(local) => local.add_counts(batch, now),
-            Backend::Remote(remote) => remote.add_counts(batch, now),
-        }
-    }
-
-    /// Gives `add` all sums in a period, as they were at one moment, and returns its result, with the number of the
-    /// last batch of `writer` in them (0 without one). Blocks.
-    ///
-    /// # Errors
-    /// [`Error::Unavailable`], [`Error::Late`], [`Error::Database`] or [`Error::Corrupt`].
-    pub fn read_counts<A: Default>(
-        &self,
-        period: Period,
-        writer: u64,
-        add: impl Fn(&mut A, u64, &str, &Sums),
-    ) -> Result<(A, u64), Error> {
-        match &self.shared.backend {
-            Backend::Local(local) => local.read_counts(period, writer, add),
-            Backend::Remote(remote) => remote.read_counts(period, writer, add),
-        }
     }
 }
 

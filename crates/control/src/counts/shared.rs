@@ -6,8 +6,8 @@ use tidegate_postgres::types::ToSql;
 use tidegate_postgres::{IsolationLevel, Row, Schema, Session, Transaction, migrate};
 
 use super::{Added, Batch, Period, Span, Sums, WRITER_KEPT, classes, forget, merged, written};
+use crate::database_error::unavailable;
 use crate::error::Error;
-use crate::link::unavailable;
 use crate::statements::{revision, signed};
 
 /// The schema's name.

@@ -25,7 +25,7 @@ use std::thread;
 use std::time::Duration;
 
 use self::file::{LogFile, Outcome};
-use crate::record::Record;
+use crate::record::{ReadsRecords, Record};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 pub use rules::{SampleRule, StatusClass};
@@ -161,9 +161,11 @@ impl AccessLog {
             queued_bytes: self.shared.queue().bytes.len(),
         }
     }
+}
 
+impl ReadsRecords for AccessLog {
     /// Logs a request that has ended, if its rule wants that.
-    pub(crate) fn note(&self, record: &Record) {
+    fn note(&self, record: &Record) {
         let route = record.route.as_ref().map(|route| &*route.config.name);
         let rule = self.rules.iter().find(|rule| rule.fits(route, record.status));
         if rule.is_some_and(|rule| !rule.draws(crate::random::fraction())) {

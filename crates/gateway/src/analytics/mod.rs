@@ -46,7 +46,7 @@ pub use self::query::{AnalyticsQuery, Answer, QueryMistake};
 use self::shard::{SHARDS, Shard};
 use crate::config::Action;
 use crate::random::random;
-use crate::record::Record;
+use crate::record::{ReadsRecords, Record};
 
 /// Most combinations of route, key, server and status that are told apart in one minute, hour or day.
 pub const MAX_SERIES: usize = MAX_COUNTED;
@@ -137,19 +137,9 @@ impl Default for Analytics {
     }
 }
 
-impl Analytics {
-    /// With so many tables that threads count in, at least one.
-    #[must_use]
-    pub fn with_shards(count: usize) -> Self {
-        let [drawn, ..] = random();
-        let (others, lost) = Default::default();
-        let shards = (0..count.max(1)).map(|_| Mutex::default()).collect();
-        // Databases have 63 bits for the writer.
-        Self { shards, counting: Mutex::default(), writer: drawn >> 1, others, lost }
-    }
-
+impl ReadsRecords for Analytics {
     /// Counts a request that has ended. A request that reached no server counts for its route's upstream.
-    pub(crate) fn note(&self, record: &Record) {
+    fn note(&self, record: &Record) {
         let (tried, _) = record.attempts();
         let server = tried.map(|(upstream, place)| upstream.group.backends()[place].target().clone());
         let of_route = || match &record.route.as_ref()?.config.action {
@@ -162,6 +152,18 @@ impl Analytics {
         let labels = Labels { route, key, upstream, server, status: record.status, is_other: false };
         let micros = u64::try_from(record.took().as_micros()).unwrap_or(u64::MAX);
         self.count(labels, record.bytes, micros, wall());
+    }
+}
+
+impl Analytics {
+    /// With so many tables that threads count in, at least one.
+    #[must_use]
+    pub fn with_shards(count: usize) -> Self {
+        let [drawn, ..] = random();
+        let (others, lost) = Default::default();
+        let shards = (0..count.max(1)).map(|_| Mutex::default()).collect();
+        // Databases have 63 bits for the writer.
+        Self { shards, counting: Mutex::default(), writer: drawn >> 1, others, lost }
     }
 
     /// Counts a request with these labels, as one that has ended: for measurements of what counting costs.

@@ -19,6 +19,7 @@ use serde::Serialize;
 use tidegate_access::jwt::JwtDenial;
 use tidegate_access::keys::ApiKeys;
 
+use crate::authenticate::Stated;
 use crate::config::{Action, Auth, RouteConfig};
 use crate::identity::Identity;
 use crate::refusal::Refusal;
@@ -139,17 +140,26 @@ impl Asking<'_> {
         (copy.method, copy.version) = (self.parts.method.clone(), self.parts.version);
         copy.uri = self.parts.uri.clone();
         copy.headers = self.parts.headers.clone();
-        let stated = auth.take(&mut copy);
-        let proof = match auth {
-            Auth::Key(key) => key.verify(stated, self.keys, false).map(Some),
-            Auth::Jwt(_) => match stated.0 {
-                Ok(Some(_)) => Ok(None),
-                Ok(None) => Err(Refusal::Jwt(JwtDenial::Missing)),
-                Err(refusal) => Err(refusal),
-            },
-            Auth::Certificate(certificate) => certificate.verify(self.tls_name).map(Some),
-            Auth::Forward(_) => Ok(None),
-        };
+        let stated = auth.take(&mut copy, self.tls_name.is_some());
+        let proof = self.proof(auth, stated);
         Seen { parts: Some(copy), proof: proof.map_err(|refusal| Does::refuse(&refusal)) }
+    }
+
+    /// The identity in what is judged of all ways that are demanded.
+    fn proof(&self, auth: &Auth, mut stated: Stated) -> Result<Option<Identity>, Refusal> {
+        let mut proved = Vec::new();
+        for way in auth.demanded(&mut stated)? {
+            match way {
+                Auth::Key(key) => proved.push(key.verify(stated.key(), self.keys, false)?),
+                Auth::Jwt(_) => {
+                    if stated.token()?.is_none() {
+                        return Err(Refusal::Jwt(JwtDenial::Missing));
+                    }
+                }
+                Auth::Certificate(certificate) => proved.push(certificate.verify(self.tls_name)?),
+                Auth::Forward(_) | Auth::Any { .. } | Auth::All { .. } => {}
+            }
+        }
+        Ok(if proved.is_empty() { None } else { auth.identity(proved) })
     }
 }

@@ -31,7 +31,7 @@ use serde_json::{Map, Value, json};
 use tidegate_algorithms::time::Wall;
 
 use crate::access_log::line::cut;
-use crate::config::{Action, GatewayConfig, RouteConfig};
+use crate::config::{Action, CandidateConfig, GatewayConfig, RouteConfig};
 use crate::route::Route;
 use crate::table::Table;
 pub(crate) use judge::Asking;
@@ -43,19 +43,6 @@ pub const MAX_EXAMPLES: usize = 10;
 /// Most bytes that are kept of a path, and of another text of a client.
 const MAX_PATH_BYTES: usize = 512;
 const MAX_TEXT_BYTES: usize = 128;
-
-/// Routes that are judged beside those in force.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct CandidateConfig {
-    /// Which candidate it is: the revision that it was stored at.
-    pub revision: u64,
-    /// All routes that there would be.
-    pub routes: Vec<Arc<RouteConfig>>,
-    /// Policies that they list and that are not in force.
-    pub missing_policies: HashSet<Arc<str>>,
-    /// Upstreams that would not be what they are.
-    pub changed_upstreams: HashSet<Arc<str>>,
-}
 
 /// How a request would fare otherwise: the first of these that is so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

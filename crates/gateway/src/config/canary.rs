@@ -5,10 +5,10 @@ use std::sync::Arc;
 use http::{HeaderName, HeaderValue};
 use tidegate_algorithms::document::{DocumentReader, shown};
 
+use super::action::Action;
 use super::matches::{cookies, is_cookie_name};
 use super::pairs::field_pairs;
-use super::route::Action;
-use super::upstream::part;
+use super::part::part;
 
 const MIRROR_KEYS: [&str; 2] = ["upstream", "percent"];
 const CANARY_KEYS: [&str; 5] = ["upstream", "percent", "header", "cookie", "sticky_by"];

@@ -9,8 +9,8 @@ use tidegate_algorithms::document::DocumentReader;
 use tidegate_algorithms::time::SECOND;
 
 use super::pairs::pairs_up_to;
+use super::part::{DAY, limit};
 use super::servers::Protocol;
-use super::upstream::{DAY, limit};
 
 pub(super) const CHECK_KEYS: [&str; 9] =
     ["path", "grpc", "host", "fields", "interval_seconds", "timeout_seconds", "rise", "fall", "status"];

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{HeaderValue, StatusCode};
+use http::HeaderValue;
 use tidegate_algorithms::document::DocumentReader;
 
-use super::route::{Action, StaticReply};
+use super::action::{Action, StaticReply};
+use super::part::status_code;
 
 pub(super) const RESPOND_KEYS: [&str; 3] = ["status", "body", "content_type"];
 pub(super) const FALLBACK_KEYS: [&str; 4] = ["upstream", "status", "body", "content_type"];
@@ -46,9 +47,4 @@ pub(super) fn fallback(
     let is_stated = ["status", "body", "content_type"].iter().any(|key| reader.field(key).is_some());
     let reply = (is_stated || upstream.is_none()).then(|| static_reply(reader, 503));
     (upstream, reply)
-}
-
-pub(super) fn status_code(status: u64) -> StatusCode {
-    // Invariant: the caller checked the range.
-    u16::try_from(status).ok().and_then(|status| StatusCode::from_u16(status).ok()).unwrap_or_default()
 }

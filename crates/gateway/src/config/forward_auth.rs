@@ -11,9 +11,9 @@ use http::uri::PathAndQuery;
 use tidegate_algorithms::document::DocumentReader;
 use tidegate_algorithms::time::SECOND;
 
-use super::auth::free_field;
 use super::jwt::attribute_pairs;
 use super::matches::MAX_TEXT;
+use super::pairs::free_field;
 
 pub(super) const FORWARD_AUTH_KEYS: [&str; 10] = [
     "upstream",

@@ -8,17 +8,18 @@ use serde_json::json;
 use tidegate_access::jwt::{JwtKeys, JwtRules};
 use tidegate_algorithms::document::{DocumentReader, escape, is_name};
 
-use super::auth::free_field;
-use super::matches::{MAX_TEXT, text_pairs};
+use super::matches::{MAX_TEXT, is_cookie_name, text_pairs};
+use super::pairs::{free_field, is_parameter};
 use super::servers::{Source, read_bounded};
 use super::upstream::{UpstreamConfig, read as read_upstream};
 use crate::identity::CONSUMER;
 
-pub(super) const JWT_KEYS: [&str; 9] = [
+pub(super) const JWT_KEYS: [&str; 10] = [
     "issuer",
     "audience",
     "keys_url",
     "keys_file",
+    "token_in",
     "leeway_seconds",
     "required",
     "attributes",
@@ -30,6 +31,9 @@ const MAX_AUDIENCES: usize = 20;
 const MAX_PAIRS: usize = 20;
 const MAX_NAME: usize = 1_024;
 const LEEWAY_SECONDS: u64 = 60;
+/// Most places where a token is looked for, and the longest name of one.
+const MAX_PLACES: usize = 8;
+const MAX_PLACE_NAME: usize = 64;
 
 /// What every request has, whoever sends it.
 const TAKEN_ATTRIBUTES: [&str; 5] = ["route", "method", "host", "path", "ip"];
@@ -39,6 +43,8 @@ const TAKEN_ATTRIBUTES: [&str; 5] = ["route", "method", "host", "path", "ip"];
 pub struct JwtAuth {
     /// What it must say.
     pub rules: JwtRules,
+    /// Where it is looked for; the first that has one counts.
+    pub(crate) places: Vec<TokenPlace>,
     /// Where the keys are that sign it.
     pub keys: JwtKeysFrom,
     /// Attributes, and the claims that they are.
@@ -47,6 +53,19 @@ pub struct JwtAuth {
     pub fields: Vec<(HeaderName, Box<str>)>,
     /// Whether servers are sent the token.
     pub forward: bool,
+}
+
+/// Where a request has its token.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum TokenPlace {
+    /// `Authorization: Bearer` (RFC 6750).
+    Bearer,
+    /// In a cookie.
+    Cookie(Box<str>),
+    /// In a parameter of the query.
+    Parameter(Box<str>),
+    /// Among the subprotocols that a client of WebSocket offers: the one after this one.
+    Protocol(Box<str>),
 }
 
 /// Where keys are.
@@ -80,9 +99,50 @@ pub(super) fn jwt(reader: &mut DocumentReader<'_>, source: Source) -> Option<Jwt
     let attributes = attributes(reader);
     let fields = fields(reader);
     let forward = reader.flag("forward").unwrap_or(false);
+    let places = places(reader, forward);
     let keys = keys(reader, source);
     let rules = JwtRules { issuer: issuer?.into(), audiences, leeway_seconds, required };
-    Some(JwtAuth { rules, keys: keys?, attributes, fields, forward })
+    Some(JwtAuth { rules, places, keys: keys?, attributes, fields, forward })
+}
+
+/// `token_in`. A token that servers are sent stays where it is, which is no place where others write it down.
+fn places(reader: &mut DocumentReader<'_>, forward: bool) -> Vec<TokenPlace> {
+    const ACCEPTED: &str = "\"bearer\", \"cookie:NAME\", \"query:NAME\", \"protocol:NAME\", each once";
+    if reader.field("token_in").is_none() {
+        return vec![TokenPlace::Bearer];
+    }
+    let mut places = Vec::new();
+    for (index, text) in reader.texts("token_in", MAX_PLACES, 1, 2 * MAX_PLACE_NAME).into_iter().enumerate() {
+        let field = format!("token_in/{index}");
+        match place(text).filter(|place| !places.contains(place)) {
+            Some(TokenPlace::Parameter(_) | TokenPlace::Protocol(_)) if forward => {
+                let accepted = "\"bearer\" or \"cookie:NAME\", where servers can be sent it, or no forward";
+                reader.mistake(&field, format!("is {text:?} beside forward"), accepted);
+            }
+            Some(place) => places.push(place),
+            None => reader.mistake(&field, format!("is {text:?}"), ACCEPTED),
+        }
+    }
+    if places.is_empty() && reader.mistakes.is_empty() {
+        reader.mistake("token_in", "has no entry", ACCEPTED);
+    }
+    places
+}
+
+fn place(text: &str) -> Option<TokenPlace> {
+    if text == "bearer" {
+        return Some(TokenPlace::Bearer);
+    }
+    let (kind, name) = text.split_once(':')?;
+    let name = Some(name).filter(|name| name.len() <= MAX_PLACE_NAME && is_cookie_name(name))?;
+    match kind {
+        "cookie" => Some(TokenPlace::Cookie(name.into())),
+        // As the name of a parameter that may have a key.
+        "query" => is_parameter(name).then(|| TokenPlace::Parameter(name.into())),
+        // A subprotocol is of the same letters as a cookie's name (RFC 6455, 4.1).
+        "protocol" => Some(TokenPlace::Protocol(name.into())),
+        _ => None,
+    }
 }
 
 fn attributes(reader: &mut DocumentReader<'_>) -> Vec<(Arc<str>, Box<str>)> {

@@ -3,8 +3,10 @@
 //! Reading is total: any tree of values gives a configuration or the list of everything wrong with it.
 //! References are checked here too, so that what comes out of [`GatewayConfig::check`] can be served.
 
+mod action;
 mod auth;
 mod canary;
+mod candidate;
 mod certificate;
 mod check;
 mod fixed;
@@ -13,6 +15,7 @@ mod jwt;
 mod matches;
 mod options;
 mod pairs;
+mod part;
 mod redirect;
 mod reference;
 mod rewrite;
@@ -26,24 +29,28 @@ use std::sync::Arc;
 use serde_json::Value;
 use tidegate_algorithms::document::{MAX_MISTAKES, Mistake};
 
-use crate::candidate::CandidateConfig;
 pub use crate::cors::Cors;
+pub use crate::fields::FieldEdits;
 use crate::table::unreachable;
+pub use action::{Action, StaticReply};
 pub use auth::{Auth, KeyAuth, KeyPlace};
 pub use canary::{CanaryConfig, MirrorConfig, StickyBy};
+pub use candidate::CandidateConfig;
 pub use certificate::CertificateAuth;
 pub use check::{CheckConfig, Probe};
 pub use forward_auth::{CachedBy, ForwardAuth};
+pub(crate) use jwt::TokenPlace;
 pub use jwt::{JwtAuth, JwtKeysFrom, JwtKeysUrl};
 pub use matches::{HostPattern, PathPattern, Segment};
 pub use options::Maintenance;
 pub use redirect::{Location, Redirect};
 pub use reference::{Key, ROUTE_KEYS, Shape, UPSTREAM_KEYS, schema, with_breaker};
 pub use rewrite::{EncodedSlash, Slashes};
+pub use route::RouteConfig;
 pub(crate) use route::read as read_route;
-pub use route::{Action, FieldEdits, RouteConfig, StaticReply};
 pub(crate) use servers::Source;
 pub use servers::{Protocol, ServerConfig};
+pub(crate) use upstream::AdaptiveConfig;
 pub(crate) use upstream::read as read_upstream;
 pub use upstream::{BalanceKey, RegisteredServers, RetryConfig, UpstreamConfig};
 

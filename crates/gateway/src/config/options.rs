@@ -8,8 +8,8 @@ use tidegate_algorithms::document::DocumentReader;
 use tidegate_algorithms::time::SECOND;
 use tidegate_net::proxied::Network;
 
+use super::action::StaticReply;
 use super::fixed::static_reply;
-use super::route::StaticReply;
 use crate::cors::Cors;
 use crate::shed::Priority;
 

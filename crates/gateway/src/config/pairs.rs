@@ -6,6 +6,9 @@ use tidegate_algorithms::document::{DocumentReader, shown};
 /// Most fields in one object.
 pub(super) const MAX_FIELDS: usize = 100;
 
+/// Longest name of a parameter that may have a credential.
+const MAX_PARAMETER_NAME: usize = 64;
+
 /// An object of field names and values.
 pub(super) fn field_pairs(reader: &mut DocumentReader<'_>, field: &str) -> Vec<(HeaderName, HeaderValue)> {
     pairs_up_to(reader, field, MAX_FIELDS)
@@ -41,4 +44,19 @@ pub(super) fn pairs_up_to(
         }
     }
     pairs
+}
+
+/// The name of a field that has no meaning of its own here.
+pub(super) fn free_field(name: &str) -> Option<HeaderName> {
+    let name = HeaderName::from_bytes(name.as_bytes()).ok()?;
+    let is_free = !crate::fields::is_of_the_connection(&name)
+        && ![http::header::AUTHORIZATION, http::header::HOST, http::header::COOKIE].contains(&name);
+    is_free.then_some(name)
+}
+
+/// Whether a parameter of this name may have a credential. Of these letters it stands in a challenge as it is, and in a query in one
+/// form.
+pub(super) fn is_parameter(name: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    (1..=MAX_PARAMETER_NAME).contains(&name.len()) && name.bytes().all(is_plain)
 }

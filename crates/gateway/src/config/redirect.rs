@@ -9,8 +9,8 @@ use http::uri::Authority;
 use http::{HeaderValue, StatusCode, Uri};
 use tidegate_algorithms::document::DocumentReader;
 
-use super::fixed::status_code;
 use super::matches::MAX_TEXT;
+use super::part::status_code;
 use crate::refusal::Refusal;
 
 pub(super) const REDIRECT_KEYS: [&str; 2] = ["status", "location"];

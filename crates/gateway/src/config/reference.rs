@@ -62,6 +62,7 @@ const ON_ERRORS: &[&str] = &["deny", "allow"];
 const ENCODED_SLASHES: &[&str] = &["same_route", "keep", "refuse"];
 const PROTOCOLS: &[&str] = &["http1", "http2", "auto"];
 const PRIORITIES: &[&str] = &["low", "normal", "critical"];
+const MODES: &[&str] = &["enforce", "shadow"];
 const BALANCES: &[&str] = &["round_robin", "least_requests", "peak_ewma", "ring_hash"];
 
 /// The keys of an upstream.
@@ -112,6 +113,13 @@ pub const UPSTREAM_KEYS: &[Key] = &[
         "the server's host",
         "The name that their certificates must have.",
     ),
+    key(
+        "tls.certificate_file",
+        Shape::Text(1, 4_096),
+        "none",
+        "PEM file with the certificate that servers are shown if they demand one, and those that lead to its authority; not through the admin API.",
+    ),
+    key("tls.key_file", Shape::Text(1, 4_096), "none", "PEM file with its private key."),
     key("balance", Shape::Word(BALANCES), "least_requests", "How the next server is chosen."),
     key(
         "hash_by",
@@ -185,6 +193,12 @@ pub const UPSTREAM_KEYS: &[Key] = &[
         "A limit of requests that wait for the servers, found by how long they take: see [the gateway](gateway-requests.md#when-there-is-too-much).",
     ),
     key("adaptive_concurrency.enabled", Shape::Flag, "true", "Whether the upstream has such a limit."),
+    key(
+        "adaptive_concurrency.mode",
+        Shape::Word(MODES),
+        "enforce",
+        "`shadow`: what it has no room for is counted, and not refused.",
+    ),
     key("adaptive_concurrency.min", Shape::Number(1, 1_000_000), "3", "The least that the limit may be."),
     key("adaptive_concurrency.max", Shape::Number(1, 1_000_000), "1000", "The most that the limit may be."),
     key("retries", Shape::Table, "on", "How often a request is tried at servers."),
@@ -258,10 +272,16 @@ const BREAKER_KEYS: &[Key] = &[
         "A call that takes longer is slow; the time in which the client sends its body does not count.",
     ),
     key(
+        "breaker.first_open_seconds",
+        Shape::Seconds(0.001, DAY),
+        "1",
+        "How long a breaker that opens lets no call through; twice as long after each round of trials that fails. At most `open_seconds`.",
+    ),
+    key(
         "breaker.open_seconds",
         Shape::Seconds(0.001, DAY),
         "60",
-        "How long an open breaker lets no call through.",
+        "The longest that an open breaker lets no call through.",
     ),
     key(
         "breaker.trials",
@@ -325,18 +345,42 @@ pub const ROUTE_KEYS: &[Key] = &[
         "The proof that a request needs: `key`, an API key; `jwt`, a token of an issuer; `forward`, the word of another service; `certificate`, a client certificate. A request without it is answered 401, and charged nothing.",
     ),
     key(
+        "auth_any",
+        Shape::Texts(4),
+        "none",
+        "In the place of `auth`: two or more of these, one of which a request needs. The first for which it states something decides alone; `forward` is the last.",
+    ),
+    key(
+        "auth_all",
+        Shape::Texts(4),
+        "none",
+        "In the place of `auth`: two or more of these, all of which a request needs, proved in this order; `forward` is the last.",
+    ),
+    key(
         "key_in",
         Shape::Texts(8),
         "[\"header:x-api-key\", \"bearer\"]",
         "Where a request has its key: `header:NAME`, `query:NAME`, `bearer` or `basic`. The first place that has something counts; the key goes no further.",
     ),
-    key("jwt", Shape::Table, "", "The JSON Web Tokens that `auth = \"jwt\"` asks for, as bearers."),
+    key(
+        "key_scope",
+        Shape::Text(1, 64),
+        "none",
+        "The scope that a key must have been given. One without it is answered 403, as is one that names other routes only.",
+    ),
+    key("jwt", Shape::Table, "", "The JSON Web Tokens that `auth = \"jwt\"` asks for."),
     key("jwt.issuer", Shape::Text(1, 1_024), "", "The issuer (`iss`) of the tokens."),
     key(
         "jwt.audience",
         Shape::Texts(20),
         "none",
         "The audiences that are accepted: the `aud` of a token must have one of them. Without any, a token for some audience is refused.",
+    ),
+    key(
+        "jwt.token_in",
+        Shape::Texts(8),
+        "[\"bearer\"]",
+        "Where a request has its token: `bearer`, `cookie:NAME`, `query:NAME`, or `protocol:NAME`, the subprotocol that a client of WebSocket offers after NAME. The first place that has something counts; the token goes no further, unless `jwt.forward` says so.",
     ),
     key(
         "jwt.keys_url",

@@ -30,7 +30,7 @@ pub enum EncodedSlash {
 
 /// Where another service decides by the path, it is left nothing to doubt unless the route says so.
 pub(super) fn slashes(reader: &mut DocumentReader<'_>, auth: Option<&Auth>) -> Slashes {
-    let is_judged = matches!(auth, Some(Auth::Forward(_)));
+    let is_judged = auth.is_some_and(|auth| auth.ways().iter().any(|way| matches!(way, Auth::Forward(_))));
     let default = if is_judged { EncodedSlash::Refuse } else { EncodedSlash::SameRoute };
     let encoded = reader.choice("encoded_slash", "\"same_route\", \"keep\", \"refuse\"");
     let merge = reader.flag("merge_slashes").unwrap_or(is_judged);

@@ -3,17 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use http::request::Parts;
-use http::{HeaderName, HeaderValue, Method, StatusCode};
+use http::{HeaderName, HeaderValue, Method};
 use serde_json::Value;
 use tidegate_algorithms::breaker;
 use tidegate_algorithms::document::{DocumentReader, Mistake};
 use tidegate_algorithms::time::SECOND;
 
 use crate::cors::{Cors, is_preflight};
+use crate::fields::FieldEdits;
 use crate::shed::Priority;
 
+use super::action::{Action, StaticReply};
 use super::auth::{Auth, auth, skip_auth_preflight};
 use super::canary::{CanaryConfig, MirrorConfig, second_upstreams};
 use super::fixed::{FALLBACK_KEYS, RESPOND_KEYS, fallback, static_reply};
@@ -21,12 +22,13 @@ use super::jwt::{JwtKeysFrom, JwtKeysUrl};
 use super::matches::{HostPattern, PathPattern, cookies, hosts, methods, path, query};
 use super::options::{CORS_KEYS, MAINTENANCE_KEYS, Maintenance, cors, maintenance, priority};
 use super::pairs::{MAX_FIELDS, field_pairs};
-use super::redirect::{REDIRECT_KEYS, Redirect, redirect};
+use super::part::part;
+use super::redirect::{REDIRECT_KEYS, redirect};
 use super::rewrite::{Slashes, rewrite, slashes};
 use super::servers::Source;
-use super::upstream::{BREAKER_KEYS, breaker_settings, part};
+use super::upstream::{BREAKER_KEYS, breaker_settings};
 
-const KEYS: [&str; 41] = [
+const KEYS: [&str; 44] = [
     "name",
     "host",
     "path",
@@ -38,7 +40,10 @@ const KEYS: [&str; 41] = [
     "redirect",
     "respond",
     "auth",
+    "auth_any",
+    "auth_all",
     "key_in",
+    "key_scope",
     "jwt",
     "forward_auth",
     "certificate",
@@ -167,10 +172,10 @@ impl RouteConfig {
             Action::Redirect(_) | Action::Reply(_) => None,
         };
         let fallback = self.fallback_upstream.iter().map(|name| ("fallback/upstream", name));
-        let authority = match &self.auth {
-            Some(Auth::Forward(forward)) => Some(("forward_auth/upstream", &forward.upstream)),
+        let authority = self.ways().iter().filter_map(|way| match way {
+            Auth::Forward(forward) => Some(("forward_auth/upstream", &forward.upstream)),
             _ => None,
-        };
+        });
         let canary = self.canary.iter().map(|canary| ("canary/upstream", &canary.upstream));
         let mirror = self.mirror.iter().map(|mirror| ("mirror/upstream", &mirror.upstream));
         first.into_iter().chain(fallback).chain(authority).chain(canary).chain(mirror)
@@ -183,50 +188,20 @@ impl RouteConfig {
 
     /// Where the keys of its tokens are fetched from, if they are.
     pub(crate) fn keys_url(&self) -> Option<&Arc<JwtKeysUrl>> {
-        match &self.auth {
-            Some(Auth::Jwt(jwt)) => match &jwt.keys {
+        self.ways().iter().find_map(|way| match way {
+            Auth::Jwt(jwt) => match &jwt.keys {
                 JwtKeysFrom::Url(url) => Some(url),
                 JwtKeysFrom::File(_) => None,
             },
             _ => None,
-        }
+        })
     }
-}
 
-/// What becomes of a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Action {
-    /// It goes to an upstream.
-    Forward {
-        /// The upstream's name.
-        upstream: Arc<str>,
-    },
-    /// Its client is sent elsewhere.
-    Redirect(Redirect),
-    /// It is answered here.
-    Reply(StaticReply),
-}
-
-/// A reply that is always the same.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StaticReply {
-    /// Its status.
-    pub status: StatusCode,
-    /// Its fields.
-    pub fields: Vec<(HeaderName, HeaderValue)>,
-    /// Its body.
-    pub body: Bytes,
-}
-
-/// Changes to header fields: first remove, then set, then add.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct FieldEdits {
-    /// Removed.
-    pub remove: Vec<HeaderName>,
-    /// Set in place of what was there.
-    pub set: Vec<(HeaderName, HeaderValue)>,
-    /// Added to what was there.
-    pub add: Vec<(HeaderName, HeaderValue)>,
+    /// The ways in which a request may prove whose it is; none if it needs not.
+    #[must_use]
+    pub fn ways(&self) -> &[Auth] {
+        self.auth.as_ref().map(Auth::ways).unwrap_or_default()
+    }
 }
 
 /// Reads a route.

@@ -2,17 +2,19 @@
 
 use std::io::Read;
 use std::net::{IpAddr, Ipv6Addr};
+use std::path::PathBuf;
 
 use http::Uri;
 use serde_json::Value;
 use tidegate_algorithms::document::{DocumentReader, shown};
 use tidegate_upstream::backend::{BackendSettings, Host, Target};
+use tidegate_upstream::client_pair::{ClientPairError, ClientPairFiles};
 use tidegate_upstream::connect::MAX_SOURCES;
 use tidegate_upstream::tls::{TlsClient, TlsError, TlsSettings};
 
-use super::upstream::{MANY, limit, part};
+use super::part::{MANY, limit, part};
 
-const TLS_KEYS: [&str; 3] = ["ca", "ca_file", "server_name"];
+const TLS_KEYS: [&str; 5] = ["ca", "ca_file", "server_name", "certificate_file", "key_file"];
 const SERVER_KEYS: [&str; 3] = ["url", "weight", "max_requests"];
 
 /// Most bytes of a file of authorities, and of those that a document has in it.
@@ -163,7 +165,7 @@ pub(crate) enum Source {
     Stored,
 }
 
-/// TLS for the servers that want it. Its file is read here, so that a bad one is a mistake like any other.
+/// TLS for the servers that want it. Its files are read here, so that a bad one is a mistake like any other.
 pub(super) fn tls(
     reader: &mut DocumentReader<'_>,
     pointer: &str,
@@ -183,7 +185,7 @@ pub(super) fn tls(
     let stated = part(reader, "tls", &TLS_KEYS, pointer, |inner| {
         let authorities = authorities(inner, source);
         let server_name = inner.text("server_name", 1, 253).map(Box::from);
-        TlsSettings { authorities, server_name, protocols: Vec::new() }
+        TlsSettings { authorities, server_name, protocols: Vec::new(), client: client_pair(inner, source) }
     });
     if !is_wanted || !reader.mistakes.is_empty() {
         return None;
@@ -192,14 +194,24 @@ pub(super) fn tls(
         Ok(client) => Some(client),
         Err(error) => {
             let has_text = reader.field("tls").is_some_and(|tls| tls.get("ca").is_some());
-            let field = match error {
-                TlsError::Name => "tls/server_name",
-                _ if has_text => "tls/ca",
-                _ => "tls/ca_file",
+            let (field, accepted) = match &error {
+                TlsError::Name => ("tls/server_name", "a name that a certificate could be for"),
+                TlsError::Client(error) => of_client_pair(error),
+                _ if has_text => ("tls/ca", "certificates in PEM"),
+                _ => ("tls/ca_file", "certificates in PEM"),
             };
-            reader.mistake(field, error.to_string(), "certificates in PEM, and a name that one is for");
+            reader.mistake(field, error.to_string(), accepted);
             None
         }
+    }
+}
+
+/// The field of a client's certificate that is wrong, and what it may be.
+fn of_client_pair(error: &ClientPairError) -> (&'static str, &'static str) {
+    if error.is_of_key() {
+        ("tls/key_file", "the key of certificate_file, in PEM and not encrypted")
+    } else {
+        ("tls/certificate_file", "a certificate in PEM")
     }
 }
 
@@ -224,6 +236,24 @@ fn authorities(tls: &mut DocumentReader<'_>, source: Source) -> Option<Box<[u8]>
         }
     }
     None
+}
+
+/// The files of the certificate that servers are shown, if they are stated.
+fn client_pair(tls: &mut DocumentReader<'_>, source: Source) -> Option<ClientPairFiles> {
+    let certificate = tls.text("certificate_file", 1, 4_096);
+    let key = tls.text("key_file", 1, 4_096);
+    for (field, stated, other) in
+        [("certificate_file", certificate, "key_file"), ("key_file", key, "certificate_file")]
+    {
+        if stated.is_some() && source == Source::Stored {
+            let problem = "names a file, which only the configuration file may";
+            tls.mistake(field, problem, "an upstream of the configuration file");
+        } else if tls.field(field).is_none() && tls.field(other).is_some() {
+            tls.mistake(field, "is missing", "a file for each of the two");
+        }
+    }
+    let (certificate, key) = certificate.zip(key)?;
+    Some(ClientPairFiles { certificate: PathBuf::from(certificate), key: PathBuf::from(key) })
 }
 
 /// A small file, whole: at most [`MAX_CA_BYTES`].

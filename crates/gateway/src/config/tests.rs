@@ -35,7 +35,7 @@ fn a_minute_s_file_is_read_with_its_defaults() {
 fn every_mistake_is_found_at_once_and_has_its_place() {
     let upstream = json!({
         "name": "app", "servers": ["ftp://a", {"url": "http://a/path", "weigth": 1}], "balance": "fair",
-        "breaker": {"calls": 10, "seconds": 1, "open_seconds": 0}, "check": {"path": "health"}, "hash_by": "cookie"
+        "breaker": {"calls": 10, "seconds": 1, "open_seconds": 0, "first_open_seconds": 61}, "check": {"path": "health"}, "hash_by": "cookie"
     });
     let route = json!({
         "name": "r", "host": ["a b", "*x"], "path": "/a/../b", "method": "get", "upstream": "nowhere",
@@ -49,6 +49,7 @@ fn every_mistake_is_found_at_once_and_has_its_place() {
         "/upstream/0/balance is \"fair\"",
         "/upstream/0/breaker/seconds stands beside calls",
         "/upstream/0/breaker/open_seconds is 0",
+        "/upstream/0/breaker/first_open_seconds is above open_seconds",
         "/upstream/0/check/path is \"health\"",
         "/upstream/0/hash_by has no effect",
         "/route/0/host/0 is \"a b\"",
@@ -86,7 +87,7 @@ fn servers_without_a_file_are_urls() {
         GatewayConfig::reverse_proxy(&["http://127.0.0.1:3000".to_owned(), "b.example:80".to_owned()]);
     let config = config.expect("good servers");
     assert_eq!(config.upstreams[0].servers[1].backend.target.to_string(), "b.example:80");
-    assert!(config.upstreams[0].check.is_some(), "a breaker would stay open for a minute");
+    assert!(config.upstreams[0].check.is_some(), "a breaker may stay open for up to a minute");
     for bad in [
         "foo",
         "b.example",

@@ -15,6 +15,7 @@ use tidegate_upstream::group::{Balance, GroupSettings};
 use tidegate_upstream::tls::TlsClient;
 
 use super::check::{CHECK_KEYS, CheckConfig, check};
+use super::part::{DAY, MANY, limit, part};
 use super::servers::{Protocol, ServerConfig, Source, servers, sources, tls};
 
 const KEYS: [&str; 19] = [
@@ -38,26 +39,21 @@ const KEYS: [&str; 19] = [
     "max_requests",
     "adaptive_concurrency",
 ];
-const ADAPTIVE_KEYS: [&str; 3] = ["enabled", "min", "max"];
+const ADAPTIVE_KEYS: [&str; 4] = ["enabled", "mode", "min", "max"];
 /// The keys of a breaker, an upstream's or a route's.
-pub(super) const BREAKER_KEYS: [&str; 9] = [
+pub(super) const BREAKER_KEYS: [&str; 10] = [
     "calls",
     "seconds",
     "minimum_calls",
     "failure_percent",
     "slow_percent",
     "slow_seconds",
+    "first_open_seconds",
     "open_seconds",
     "trials",
     "enabled",
 ];
 const RETRY_KEYS: [&str; 3] = ["attempts", "percent", "least_per_second"];
-
-/// Most that a limit in these files may be: no one machine holds more.
-pub(super) const MANY: u64 = 1_000_000;
-
-/// A day, the longest time that may be stated here.
-pub(super) const DAY: f64 = 86_400.0;
 
 /// An upstream as it is configured.
 #[derive(Clone, Debug, PartialEq)]
@@ -80,8 +76,8 @@ pub struct UpstreamConfig {
     pub check: Option<CheckConfig>,
     /// When requests are no longer sent there; `None`: always are.
     pub breaker: Option<breaker::Settings>,
-    /// Between what the limit of attempts under way is looked for; `None`: there is none.
-    pub adaptive: Option<gradient::Settings>,
+    /// Its limit of attempts under way; `None`: there is none.
+    pub(crate) adaptive: Option<AdaptiveConfig>,
     /// How often a request is tried.
     pub retries: RetryConfig,
     /// Longest wait for a connection.
@@ -92,6 +88,15 @@ pub struct UpstreamConfig {
     pub idle_connections: usize,
     /// How long an idle connection is kept.
     pub idle_timeout: Duration,
+}
+
+/// A limit of attempts under way that is found by how long they take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct AdaptiveConfig {
+    /// Between what it is looked for.
+    pub(crate) bounds: gradient::Settings,
+    /// Whether what it has no room for is counted alone, and not refused.
+    pub(crate) is_shadow: bool,
 }
 
 /// Servers that register themselves.
@@ -191,33 +196,6 @@ fn app(reader: &mut DocumentReader<'_>) -> Option<Arc<str>> {
     Some(app.into())
 }
 
-/// Reads an object inside the document, if it is there. Its mistakes join the document's.
-pub(super) fn part<T>(
-    reader: &mut DocumentReader<'_>,
-    field: &str,
-    keys: &[&str],
-    pointer: &str,
-    read: impl FnOnce(&mut DocumentReader<'_>) -> T,
-) -> Option<T> {
-    let value = reader.field(field)?;
-    let pointer = format!("{pointer}/{field}");
-    match DocumentReader::new(value, &pointer, keys) {
-        Ok(mut inner) => {
-            let value = read(&mut inner);
-            reader.mistakes.append(&mut inner.mistakes);
-            Some(value)
-        }
-        Err(mistakes) => {
-            reader.mistakes.extend(mistakes);
-            None
-        }
-    }
-}
-
-pub(super) fn limit(number: Option<u64>) -> Option<u32> {
-    number.and_then(|number| u32::try_from(number).ok())
-}
-
 fn balance(reader: &mut DocumentReader<'_>) -> Balance {
     #[derive(serde::Deserialize)]
     #[serde(rename_all = "snake_case")]
@@ -269,6 +247,11 @@ pub(super) fn breaker_settings(reader: &mut DocumentReader<'_>) -> Option<breake
         (None, None) => base.window,
     };
     let percent = |number: Option<u64>, otherwise: u32| limit(number).unwrap_or(otherwise);
+    let pause = reader.seconds("open_seconds", 0.001, DAY).unwrap_or(base.pause);
+    let first_pause = reader.seconds("first_open_seconds", 0.001, DAY);
+    if first_pause.is_some_and(|first| first > pause) {
+        reader.mistake("first_open_seconds", "is above open_seconds", "at most open_seconds");
+    }
     let settings = breaker::Settings {
         window,
         minimum_calls: limit(reader.number("minimum_calls", 1, MAX_CALLS.into()))
@@ -277,26 +260,35 @@ pub(super) fn breaker_settings(reader: &mut DocumentReader<'_>) -> Option<breake
         failure_percent: percent(reader.number("failure_percent", 1, 100), base.failure_percent),
         slow_after: reader.seconds("slow_seconds", 0.001, DAY).unwrap_or(base.slow_after),
         slow_percent: percent(reader.number("slow_percent", 1, 100), base.slow_percent),
-        pause: reader.seconds("open_seconds", 0.001, DAY).unwrap_or(base.pause),
+        first_pause: first_pause.unwrap_or(base.first_pause).min(pause),
+        pause,
         trials: limit(reader.number("trials", 1, 1_000)).unwrap_or(base.trials),
     };
     enabled.then_some(settings)
 }
 
-/// The bounds of an adaptive limit; `None` if it is switched off.
-fn adaptive(reader: &mut DocumentReader<'_>) -> Option<gradient::Settings> {
+/// An adaptive limit; `None` if it is switched off.
+fn adaptive(reader: &mut DocumentReader<'_>) -> Option<AdaptiveConfig> {
+    #[derive(serde::Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    enum AdaptiveMode {
+        Enforce,
+        Shadow,
+    }
     let base = gradient::Settings::default();
     let enabled = reader.flag("enabled").unwrap_or(true);
+    let mode = reader.choice("mode", "\"enforce\", \"shadow\"").unwrap_or(AdaptiveMode::Enforce);
+    let is_shadow = matches!(mode, AdaptiveMode::Shadow);
     let least = limit(reader.number("min", 1, MANY));
     let most = limit(reader.number("max", 1, MANY));
-    let settings = gradient::Settings {
+    let bounds = gradient::Settings {
         least: least.unwrap_or(base.least.min(most.unwrap_or(base.most))),
         most: most.unwrap_or(base.most.max(least.unwrap_or(base.least))),
     };
-    if settings.least > settings.most {
-        reader.mistake("min", format!("is {}, above max", settings.least), "at most max");
+    if bounds.least > bounds.most {
+        reader.mistake("min", format!("is {}, above max", bounds.least), "at most max");
     }
-    enabled.then_some(settings)
+    enabled.then_some(AdaptiveConfig { bounds, is_shadow })
 }
 
 fn retries(reader: &mut DocumentReader<'_>) -> RetryConfig {

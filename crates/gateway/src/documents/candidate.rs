@@ -23,8 +23,7 @@ use tidegate_control::{
 
 use super::entry::Documented;
 use super::{POLICY, ROUTE, Routes, RoutingTable, UPSTREAM};
-use crate::candidate::CandidateConfig;
-use crate::config::{RouteConfig, UpstreamConfig};
+use crate::config::{CandidateConfig, RouteConfig, UpstreamConfig};
 
 /// The kind of the one document that is the candidate.
 pub const CANDIDATE: Kind = Kind::new("candidate");

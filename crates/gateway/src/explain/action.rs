@@ -66,6 +66,9 @@ pub(super) struct ExplainedUpstream {
 struct ExplainedLimit {
     limit: u32,
     under_way: u32,
+    /// `shadow`, if it refuses nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mode: Option<&'static str>,
 }
 
 #[derive(Debug, Serialize)]
@@ -187,8 +190,8 @@ fn explained_upstream(
         route_breaker: route.breaker.as_ref().map(|breaker| phase_word(breaker.phase())),
         upstream_breaker: upstream.breaker.as_ref().map(|breaker| phase_word(breaker.phase())),
         adaptive_limit: upstream.adaptive.as_ref().map(|limit| {
-            let AdaptiveStatus { limit, under_way, .. } = limit.status();
-            ExplainedLimit { limit, under_way }
+            let AdaptiveStatus { limit, under_way, is_shadow, .. } = limit.status();
+            ExplainedLimit { limit, under_way, mode: is_shadow.then_some("shadow") }
         }),
         balance,
         score_is,

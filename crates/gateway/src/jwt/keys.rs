@@ -33,9 +33,9 @@ use tidegate_upstream::connect::Resolver;
 use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout};
 
-use crate::body::RequestPayload;
 use crate::config::JwtKeysUrl;
 use crate::connection;
+use crate::payload::RequestPayload;
 use crate::random::fraction;
 
 /// How old keys become.

@@ -21,10 +21,10 @@ use tidegate_access::jwt::{Claims, JwtDenial, JwtKeys};
 use tidegate_algorithms::time::{SECOND, Tick};
 use tidegate_net::clock::wall;
 
-use crate::authenticate::Stated;
 use crate::config::{JwtAuth, JwtKeysFrom};
 use crate::identity::{Attested, Identity};
 use crate::known::Known;
+use crate::places::StatedText;
 use crate::random::random;
 use crate::refusal::Refusal;
 
@@ -102,7 +102,7 @@ impl JwtVerifier {
     pub(crate) async fn verify(
         &self,
         auth: &JwtAuth,
-        stated: Stated,
+        stated: StatedText,
         known: &Known,
         counts: &JwtCounts,
         now: Tick,
@@ -127,7 +127,7 @@ impl JwtVerifier {
     pub(crate) fn look(
         &self,
         auth: &JwtAuth,
-        stated: Stated,
+        stated: StatedText,
         known: &Known,
         now: Tick,
     ) -> Result<Identity, Refusal> {
@@ -172,8 +172,8 @@ impl JwtVerifier {
     }
 }
 
-fn token(stated: Stated) -> Result<Vec<u8>, Refusal> {
-    stated.0?.ok_or(Refusal::Jwt(JwtDenial::Missing))
+fn token(stated: StatedText) -> Result<Vec<u8>, Refusal> {
+    stated?.ok_or(Refusal::Jwt(JwtDenial::Missing))
 }
 
 /// What a token says, in the words of its route.

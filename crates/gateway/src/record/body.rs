@@ -9,18 +9,18 @@ use tidegate_net::http::BoxError;
 
 use super::{End, Recorder};
 use crate::body::ReplyCut;
-use crate::limits::Held;
+use crate::limits::LimitPermit;
 
 /// A body, with the record that is written and the permit that is given back when it has ended or its client has left.
 pub(crate) struct RecordedBody<B> {
     inner: B,
     record: Recorder,
-    _held: Option<Held>,
+    _held: Option<LimitPermit>,
     bytes: u64,
 }
 
 impl<B> RecordedBody<B> {
-    pub(super) fn new(inner: B, record: Recorder, held: Option<Held>) -> Self {
+    pub(super) fn new(inner: B, record: Recorder, held: Option<LimitPermit>) -> Self {
         Self { inner, record, _held: held, bytes: 0 }
     }
 }

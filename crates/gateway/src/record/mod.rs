@@ -14,8 +14,10 @@
 
 mod body;
 mod end;
+mod span;
 mod trace;
 
+use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -28,19 +30,16 @@ use tidegate_net::clock::{monotonic, wall};
 use tidegate_net::http::{Body, Peer};
 use tidegate_wire::trace_context::{TraceContext, TraceId};
 
-use crate::access_log::AccessLog;
-use crate::analytics::Analytics;
 use crate::fields::caller;
 use crate::identity::Identity;
-use crate::limits::{Held, PolicyVerdict};
+use crate::limits::{LimitPermit, PolicyVerdict};
 use crate::random::random;
 use crate::route::Route;
-use crate::spans::{Forestalled, SpanContext, Spans};
-use crate::traces::Traces;
 use crate::upstream::Upstream;
 
 use body::RecordedBody;
 pub(crate) use end::{AttemptEnd, End};
+pub(crate) use span::{Forestalled, SpanContext};
 pub(crate) use trace::phase_word;
 
 /// What a client asks a trace with, and each line of it.
@@ -114,15 +113,21 @@ pub(crate) struct Asked {
     pub(crate) user_agent: Option<HeaderValue>,
 }
 
+/// A reader of records: the access log, analytics, traces, spans. They stand above, and a record knows no more of them.
+pub(crate) trait ReadsRecords: fmt::Debug + Send + Sync {
+    /// Takes note of a request that has ended.
+    fn note(&self, record: &Record);
+}
+
+/// Those that read a request's record when it has ended, in their order.
+pub(crate) type RecordReaders = [Option<Arc<dyn ReadsRecords>>; 4];
+
 /// The readers of a request's record.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Readers<'a> {
-    pub(crate) log: Option<&'a Arc<AccessLog>>,
-    pub(crate) analytics: Option<&'a Arc<Analytics>>,
-    /// The last requests, if somebody looks at them.
-    pub(crate) traces: Option<&'a Arc<Traces>>,
-    /// The exporter of its spans, if it is recorded.
-    pub(crate) spans: Option<(&'a Arc<Spans>, SpanContext)>,
+#[derive(Debug)]
+pub(crate) struct Readers {
+    pub(crate) at_end: RecordReaders,
+    /// Where it stands in its trace, if that is recorded.
+    pub(crate) span: Option<SpanContext>,
     /// The client, in its reply.
     pub(crate) client: bool,
 }
@@ -130,10 +135,7 @@ pub(crate) struct Readers<'a> {
 /// What is known of a request that somebody wants to know of.
 #[derive(Debug)]
 pub(crate) struct Record {
-    log: Option<Arc<AccessLog>>,
-    analytics: Option<Arc<Analytics>>,
-    traces: Option<Arc<Traces>>,
-    spans: Option<Arc<Spans>>,
+    readers: RecordReaders,
     /// Where it stands in its trace, if that is recorded.
     pub(crate) span: Option<SpanContext>,
     /// Second attempts that the first one forestalled, if it is recorded.
@@ -186,18 +188,8 @@ impl Record {
 
 impl Drop for Record {
     fn drop(&mut self) {
-        if let Some(analytics) = self.analytics.take() {
-            analytics.note(self);
-        }
-        if let Some(log) = self.log.take() {
-            log.note(self);
-        }
-        if let Some(traces) = self.traces.take() {
-            traces.note(self);
-        }
-        if let Some(spans) = self.spans.take() {
-            spans.note(self);
-        }
+        let readers = std::mem::take(&mut self.readers);
+        readers.into_iter().flatten().for_each(|reader| reader.note(self));
     }
 }
 
@@ -207,9 +199,9 @@ pub(crate) struct Recorder(Option<Box<Record>>);
 
 impl Recorder {
     /// For a request that has just come.
-    pub(crate) fn new<B>(request: &Request<B>, peer: &Peer, readers: Readers<'_>) -> Self {
-        let Readers { log, analytics, traces, spans, client: is_traced } = readers;
-        if log.is_none() && analytics.is_none() && traces.is_none() && spans.is_none() && !is_traced {
+    pub(crate) fn new<B>(request: &Request<B>, peer: &Peer, readers: Readers) -> Self {
+        let Readers { at_end: readers, span, client: is_traced } = readers;
+        if readers.iter().all(Option::is_none) && !is_traced {
             return Self(None);
         }
         let field = |name| request.headers().get(name).cloned();
@@ -224,14 +216,11 @@ impl Recorder {
             referer: field(REFERER),
             user_agent: field(USER_AGENT),
         };
-        let trace = spans.map(|(_, span)| span.trace()).or_else(|| caller(request.headers()));
+        let trace = span.map(SpanContext::trace).or_else(|| caller(request.headers()));
         let now = monotonic();
         Self(Some(Box::new(Record {
-            log: log.cloned(),
-            analytics: analytics.cloned(),
-            traces: traces.cloned(),
-            spans: spans.map(|(spans, _)| Arc::clone(spans)),
-            span: spans.map(|(_, span)| span),
+            readers,
+            span,
             forestalled: Vec::new(),
             sent: None,
             is_traced,
@@ -347,7 +336,7 @@ impl Recorder {
         mut self,
         reply: Response<Body>,
         status: StatusCode,
-        held: Option<Held>,
+        held: Option<LimitPermit>,
     ) -> Response<Body> {
         self.step(|| What::Respond);
         let (mut head, body) = reply.into_parts();
@@ -357,10 +346,7 @@ impl Recorder {
             if record.is_traced {
                 trace::tell(record, &mut head.headers);
             }
-            is_followed = record.log.is_some()
-                || record.analytics.is_some()
-                || record.traces.is_some()
-                || record.spans.is_some();
+            is_followed = record.readers.iter().any(Option::is_some);
         });
         let body = match body {
             Body::Streamed(inner) if is_followed || held.is_some() => {

@@ -2,8 +2,8 @@
 //!
 //! Upstreams whose configuration did not change are taken over as they are, with their connections, breakers and health; of
 //! the others, servers that stay keep theirs. So it is with routes: one that did not change is taken over as it is; one that
-//! changed, or whose upstream did, keeps its breaker, the times that hedging goes by and what it knows of tokens, each where the rule
-//! and the upstreams' names are the same. The keys of an issuer are fetched once for all routes that name it.
+//! changed, or whose upstream did, keeps what is counted of it, and its breaker, the times that hedging goes by and what it knows of tokens
+//! where the rule and the upstreams' names are the same. The keys of an issuer are fetched once for all routes that name it.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -12,11 +12,12 @@ use http::header::HeaderName;
 use http::request::Parts;
 use tidegate_net::clock::wall;
 
+use crate::authority::Authority;
 use crate::breaker::SharedBreaker;
 use crate::candidate::Candidate;
 use crate::checks;
 use crate::config::{Action, Auth, GatewayConfig, JwtKeysUrl, RouteConfig, UpstreamConfig};
-use crate::forward_auth::Authority;
+use crate::flow::Flow;
 use crate::identity::taken_off;
 use crate::jwt::{self, IssuerKeys, JwtVerifier};
 use crate::limits::Limits;
@@ -98,7 +99,10 @@ impl<L: Limits> Gateway<L> {
                 let made = || self.issuer(url);
                 Arc::clone(issuers.entry(Arc::clone(&url.text)).or_insert_with(made))
             });
-            route(&config, known.get(&*config.name).copied(), &upstreams, missing, issuer)
+            let before = known.get(&*config.name).copied();
+            let flow =
+                before.map_or_else(|| Arc::new(Flow::new(self.cores.len())), |it| Arc::clone(&it.flow));
+            route(&config, before, &upstreams, missing, issuer, flow)
         });
         let routes = routes.collect();
         let table = Table::new(config.routes.iter().map(|config| &**config));
@@ -116,10 +120,12 @@ impl<L: Limits> Gateway<L> {
         let mut names: Vec<HeaderName> = self.identity_fields.names().cloned().collect();
         for route in &config.routes {
             names.extend(route.mirror.as_ref().map(|_| MIRRORED));
-            match &route.auth {
-                Some(Auth::Jwt(jwt)) => names.extend(jwt.fields.iter().map(|(name, _)| name.clone())),
-                Some(Auth::Forward(forward)) => names.extend(forward.fields.iter().cloned()),
-                Some(Auth::Key(_) | Auth::Certificate(_)) | None => {}
+            for way in route.ways() {
+                match way {
+                    Auth::Jwt(jwt) => names.extend(jwt.fields.iter().map(|(name, _)| name.clone())),
+                    Auth::Forward(forward) => names.extend(forward.fields.iter().cloned()),
+                    Auth::Key(_) | Auth::Certificate(_) | Auth::Any { .. } | Auth::All { .. } => {}
+                }
             }
         }
         names.sort_unstable_by(|one, other| one.as_str().cmp(other.as_str()));
@@ -175,6 +181,7 @@ fn route(
     upstreams: &HashMap<Arc<str>, Arc<Upstream>>,
     missing: &HashSet<Arc<str>>,
     issuer: Option<Arc<IssuerKeys>>,
+    flow: Arc<Flow>,
 ) -> Arc<Route> {
     // Invariant: who makes a `GatewayConfig` has looked the names up.
     let named = |name: &Arc<str>| {
@@ -186,14 +193,14 @@ fn route(
         Action::Forward { upstream } => RouteAction::Forward(named(upstream)),
     };
     let same_auth = before.filter(|before| before.config.auth == config.auth);
-    let (jwt, authority) = match &config.auth {
-        Some(Auth::Jwt(_)) => {
-            let known = same_auth.and_then(|before| before.jwt.as_ref());
-            (Some(JwtVerifier::new(issuer, known)), None)
-        }
-        Some(Auth::Forward(forward)) => (None, Some(Authority::new(named(&forward.upstream)))),
-        Some(Auth::Key(_) | Auth::Certificate(_)) | None => (None, None),
-    };
+    let jwt = config.ways().iter().any(|way| matches!(way, Auth::Jwt(_))).then(|| {
+        let known = same_auth.and_then(|before| before.jwt.as_ref());
+        JwtVerifier::new(issuer, known)
+    });
+    let authority = config.ways().iter().find_map(|way| match way {
+        Auth::Forward(forward) => Some(Authority::new(named(&forward.upstream))),
+        _ => None,
+    });
     // What was learnt of other upstreams says nothing of these.
     let same_upstreams = before.filter(|before| before.asks_upstreams_of(config));
     let breaker = config.breaker.map(|settings| {
@@ -217,6 +224,7 @@ fn route(
         hedge,
         jwt,
         authority,
+        flow,
         config: Arc::clone(config),
     };
     match before {

@@ -9,6 +9,7 @@ use super::Gateway;
 use crate::adaptive::AdaptiveStatus;
 use crate::breaker::Judged;
 use crate::candidate::{CandidateStats, DifferenceCounts, no_counts};
+use crate::flow::{RouteFlow, ServerFlow};
 use crate::jwt::JwtKeysStatus;
 use crate::limits::Limits;
 use crate::mirror::MirrorStats;
@@ -65,6 +66,31 @@ impl<L: Limits> Gateway<L> {
                 .collect(),
         };
         self.site.load().upstreams.iter().map(status).collect()
+    }
+
+    /// What is counted of each route's requests, in the order of the configuration.
+    #[must_use]
+    pub fn route_flows(&self) -> Vec<RouteFlow> {
+        let site = self.site.load();
+        let flow = |route: &Arc<Route>| RouteFlow {
+            route: Arc::clone(&route.config.name),
+            totals: route.flow.totals(),
+        };
+        site.routes.iter().map(flow).collect()
+    }
+
+    /// What is counted at each server, in the order of the configuration.
+    #[must_use]
+    pub fn server_flows(&self) -> Vec<ServerFlow> {
+        let site = self.site.load();
+        let flows = site.upstreams.iter().flat_map(|upstream| {
+            upstream.group.backends().iter().zip(&upstream.pools).map(move |(backend, pool)| ServerFlow {
+                upstream: Arc::clone(&upstream.config.name),
+                server: backend.target().to_string(),
+                totals: pool.flow().totals(),
+            })
+        });
+        flows.collect()
     }
 
     /// The routes that have a breaker of their own, and what it admits.

@@ -119,7 +119,7 @@ fn a_pause_that_outlasts_the_requests_time_is_not_begun_and_the_last_reply_is_to
 
 #[test]
 fn what_the_gateway_itself_refuses_does_not_open_a_routes_breaker() {
-    let opens = |calls: u64| json!({"calls": calls, "minimum_calls": calls, "open_seconds": 3600, "slow_seconds": 3600});
+    let opens = |calls: u64| json!({"calls": calls, "minimum_calls": calls, "first_open_seconds": 3600, "open_seconds": 3600, "slow_seconds": 3600});
     let of_route = |gateway: &TestGateway<Unlimited>| gateway.gateway.route_breakers()[0].1;
     // The upstream's breaker.
     let failing = Backend::start(|_| reply(500, &[], ""));

@@ -1,8 +1,8 @@
 //! Servers of every kind behind the gateway: TLS with an authority of its own, HTTP/2 with and without TLS, gRPC.
 //! nginx and grpcio play them.
 
-use std::io::{BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -143,10 +143,23 @@ fn a_connection_is_kept_no_longer_than_its_server_says() {
 #[test]
 fn what_is_wrong_with_tls_is_a_mistake_of_the_file() {
     let certificates = Certificates::make();
+    let other = certificates.issue("other");
     for (tls, server, pointer) in [
         (json!({"ca_file": "/nowhere"}), "https://a", "/upstream/0/tls/ca_file"),
         (json!({"ca_file": certificates.key()}), "https://a", "/upstream/0/tls/ca_file"),
         (json!({"server_name": "a b"}), "https://a", "/upstream/0/tls/server_name"),
+        (json!({"certificate_file": certificates.certificate()}), "https://a", "/upstream/0/tls/key_file"),
+        (json!({"key_file": certificates.key()}), "https://a", "/upstream/0/tls/certificate_file"),
+        (
+            json!({"certificate_file": certificates.certificate(), "key_file": other.key}),
+            "https://a",
+            "/upstream/0/tls/key_file",
+        ),
+        (
+            json!({"certificate_file": "/nowhere", "key_file": certificates.key()}),
+            "https://a",
+            "/upstream/0/tls/certificate_file",
+        ),
         (json!({}), "http://a", "/upstream/0/tls"),
     ] {
         let upstream = json!({"name": "app", "servers": [server], "tls": tls});
@@ -175,18 +188,17 @@ fn script() -> [PathBuf; 2] {
 pub(crate) fn grpc() -> Grpc {
     let [python, script] = script();
     let port = free_port();
-    let child = Command::new(python)
+    let mut child = Command::new(python)
         .arg(script)
         .args(["serve", &port.to_string()])
         .stdin(Stdio::piped())
-        .stdout(Stdio::null())
+        .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let started = monotonic();
-    while TcpStream::connect(("127.0.0.1", port)).is_err() {
-        assert!(started.elapsed() < PATIENCE, "the server does not listen");
-        std::thread::yield_now();
-    }
+    // Its port takes connections before it serves them.
+    let mut said = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut said).unwrap();
+    assert_eq!(said, "ready\n", "the server does not serve");
     Grpc { child, port }
 }
 

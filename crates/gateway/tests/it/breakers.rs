@@ -13,7 +13,7 @@ use tidegate_net::clock::monotonic;
 
 /// Opens after two failures, for longer than anybody waits here.
 fn opens_at_once() -> Value {
-    json!({"calls": 2, "minimum_calls": 2, "failure_percent": 100, "open_seconds": 3600, "slow_seconds": 3600, "trials": 1})
+    json!({"calls": 2, "minimum_calls": 2, "failure_percent": 100, "first_open_seconds": 3600, "open_seconds": 3600, "slow_seconds": 3600, "trials": 1})
 }
 
 fn start(upstream: &Value, routes: &Value) -> TestGateway<Unlimited> {
@@ -93,7 +93,7 @@ fn a_routes_breaker_stays_open_when_its_upstream_or_another_setting_of_the_route
     let bad: Vec<u16> = (0..3).map(|_| status(&gateway.get("/bad"))).collect();
     assert_eq!(bad, [500, 500, 503]);
     let mut other_rule = opens_at_once();
-    other_rule["open_seconds"] = json!(3599);
+    other_rule["first_open_seconds"] = json!(3599);
     gateway.apply(&config(more, route("app", 2, other_rule)));
     assert_eq!(of_routes(&gateway), [("shop".to_owned(), Phase::Closed)]);
 }

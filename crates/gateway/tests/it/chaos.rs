@@ -70,7 +70,7 @@ fn a_server_that_takes_two_seconds_is_waited_for_until_its_breaker_calls_that_sl
     let started = monotonic();
     assert!(at_once(&patient, 30).iter().all(|status| *status == 200));
     assert!(started.elapsed() >= DELAY, "{:?}", started.elapsed());
-    let breaker = json!({"breaker": {"slow_seconds": 1, "minimum_calls": 10, "open_seconds": 3600}});
+    let breaker = json!({"breaker": {"slow_seconds": 1, "minimum_calls": 10, "first_open_seconds": 3600, "open_seconds": 3600}});
     let strict = gateway(&format!("http://{}", late()), breaker);
     assert!(at_once(&strict, 10).iter().all(|status| *status == 200));
     let refused = strict.get("/");
@@ -90,7 +90,7 @@ fn clients_that_send_their_bodies_slowly_open_no_breaker() {
             reader.get_mut().write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").unwrap();
         }
     });
-    let breaker = json!({"breaker": {"slow_seconds": 3, "minimum_calls": 10, "open_seconds": 3600}});
+    let breaker = json!({"breaker": {"slow_seconds": 3, "minimum_calls": 10, "first_open_seconds": 3600, "open_seconds": 3600}});
     let gateway = gateway(&format!("http://{reads}"), breaker);
     std::thread::scope(|scope| {
         for _ in 0..20 {

@@ -16,7 +16,7 @@ use http::{HeaderMap, Method, Request};
 use serde_json::{Value, json};
 use tidegate_gateway::access_log::{AccessLog, AccessLogSettings, Destination, LineFormat};
 use tidegate_gateway::config::GatewayConfig;
-use tidegate_gateway::limits::{Denial, Held, LimitedRequest, Limits, Ruling, Unlimited};
+use tidegate_gateway::limits::{Denial, LimitPermit, LimitedRequest, Limits, Ruling, Unlimited};
 use tidegate_gateway::service::GatewaySettings;
 use tidegate_net::clock::monotonic;
 
@@ -130,7 +130,7 @@ impl Limits for OneAtATime {
             let policies = policies.iter().map(ToString::to_string).collect();
             return Ruling { denial: Some(Denial::Quota { policies }), ..Ruling::default() };
         }
-        Ruling { held: Some(Held::new(Permit(Arc::clone(&self.is_taken)))), ..Ruling::default() }
+        Ruling { held: Some(LimitPermit::new(Permit(Arc::clone(&self.is_taken)))), ..Ruling::default() }
     }
 
     async fn explain(&self, _: &[Arc<str>], _: &LimitedRequest<'_>) -> Value {

@@ -165,7 +165,9 @@ fn fault_40_servers_that_are_asked_again_and_again_while_they_refuse_cost_no_cli
 fn fault_40_where_all_fail_all_are_asked_and_the_breaker_opens() {
     let bad: Vec<Backend> = (0..4).map(|_| Backend::start(|_| reply(500, &[], ""))).collect();
     let urls: Vec<String> = bad.iter().map(Backend::url).collect();
-    let gateway = gateway(json!({"servers": urls, "balance": "round_robin", "eject_after": 2}));
+    let breaker = json!({"first_open_seconds": 60});
+    let app = json!({"servers": urls, "balance": "round_robin", "eject_after": 2, "breaker": breaker});
+    let gateway = gateway(app);
     let statuses = ask(&gateway, 40);
     // The first three were the servers' own, as far as was known.
     assert_eq!(statuses.iter().filter(|status| **status == 500).count(), 23, "{statuses:?}");

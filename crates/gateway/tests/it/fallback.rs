@@ -52,7 +52,7 @@ fn what_no_server_of_the_first_upstream_answers_goes_to_the_other_one() {
 #[test]
 fn an_open_breaker_and_an_upstream_that_is_full_have_the_fallback_too() {
     let (failing, other) = (Backend::start(|_| reply(500, &[], "no")), Backend::named("other"));
-    let breaker = json!({"breaker": {"minimum_calls": 2, "calls": 2, "open_seconds": 3600}});
+    let breaker = json!({"breaker": {"minimum_calls": 2, "calls": 2, "first_open_seconds": 3600, "open_seconds": 3600}});
     let gateway_ = gateway(&[failing.url()], &[other.url()], breaker, json!({}));
     let told: Vec<(u16, String)> =
         (0..4).map(|_| gateway_.get("/")).map(|got| (status(&got), text(&got))).collect();

@@ -85,6 +85,27 @@ fn fault_63_an_outage_of_all_servers_is_met_with_few_further_attempts_and_ends_w
     }
 }
 
+/// The breaker of the defaults opens for a second at first, and not for the minute that is its longest.
+#[test]
+fn fault_63_behind_defaults_a_server_that_restarts_is_asked_again_long_before_a_minute() {
+    let mut backend = Backend::named("first");
+    let app = json!([{"name": "app", "servers": [backend.url()]}]);
+    let config = config(app, json!([{"name": "all", "upstream": "app"}]));
+    let gateway = TestGateway::start(Unlimited, GatewaySettings::default(), &config);
+    let address = backend.address;
+    backend.stop();
+    let statuses = load(&gateway, 10);
+    assert!(statuses.iter().all(|status| matches!(status, 502 | 503)), "{statuses:?}");
+    assert!(statuses.contains(&503), "the breaker has opened: {statuses:?}");
+    let _again = Backend::start_at(address, |_| reply(200, &[], "second"));
+    let recovered = monotonic();
+    while status(&gateway.get("/")) != 200 {
+        assert!(recovered.elapsed() < PATIENCE);
+    }
+    println!("answered {:?} after the server was back", recovered.elapsed());
+    assert!(recovered.elapsed() < Duration::from_secs(30), "{:?}", recovered.elapsed());
+}
+
 /// While a breaker is open nobody finds out that servers are well, but their checks.
 #[test]
 fn fault_63_with_breakers_on_an_outage_ends_with_the_first_check_that_passes() {
@@ -97,7 +118,8 @@ fn fault_63_with_breakers_on_an_outage_ends_with_the_first_check_that_passes() {
         .collect();
     let urls: Vec<String> = backends.iter().map(Backend::url).collect();
     // Without checks the breaker would be open for longer than anybody waits here.
-    let breaker = json!({"open_seconds": 3600, "slow_seconds": 3600, "trials": 1});
+    let breaker =
+        json!({"first_open_seconds": 3600, "open_seconds": 3600, "slow_seconds": 3600, "trials": 1});
     let check = json!({"path": "/health", "interval_seconds": 0.1, "rise": 1, "timeout_seconds": 60});
     let gateway = gateway(json!({"servers": urls, "breaker": breaker, "check": check}));
     let phase = || gateway.gateway.upstreams()[0].breaker.unwrap();

@@ -7,6 +7,7 @@ use crate::support::{Backend, PATIENCE, TestGateway, config, reply, status, text
 use serde_json::json;
 use tidegate_algorithms::time::{SECOND, Tick};
 use tidegate_gateway::access_log::{AccessLog, AccessLogSettings, Destination, LineFormat};
+use tidegate_gateway::config::GatewayConfig;
 use tidegate_gateway::limits::Unlimited;
 use tidegate_gateway::service::{GatewaySettings, TraceGuard};
 use tidegate_gateway::shed::{Priority, Shedder};
@@ -76,6 +77,41 @@ fn an_upstream_gets_no_more_at_once_than_its_adaptive_limit_and_the_rest_is_refu
     });
     until("they have left", || limit().under_way == 0);
     assert_eq!((status(&gateway.get("/")), slow.got().len()), (200, 5));
+}
+
+/// Nobody is refused; what would be is counted. A limit that begins to refuse goes on from what it has found.
+#[test]
+fn an_adaptive_limit_in_shadow_counts_what_it_would_refuse_and_lets_it_in() {
+    let gate = Arc::new(Gate::default());
+    let slow = {
+        let gate = Arc::clone(&gate);
+        Backend::start(move |_| {
+            gate.pass();
+            reply(200, &[], "slow")
+        })
+    };
+    let with = |mode: &str| {
+        let adaptive = json!({"min": 2, "max": 4, "mode": mode});
+        let upstream = json!([{"name": "slow", "servers": [slow.url()], "adaptive_concurrency": adaptive}]);
+        config(upstream, json!([{"name": "all", "upstream": "slow"}]))
+    };
+    let gateway = TestGateway::start(Unlimited, GatewaySettings::default(), &with("shadow"));
+    let limit = || gateway.gateway.upstreams()[0].adaptive.unwrap();
+    std::thread::scope(|scope| {
+        let waiting: Vec<_> = (0..10).map(|_| scope.spawn(|| status(&gateway.get("/")))).collect();
+        until("all of them are let in", || slow.got().len() == 10);
+        let now = limit();
+        assert_eq!((now.limit, now.under_way, now.refused, now.shadow_refused), (4, 10, 0, 6));
+        gate.open();
+        waiting.into_iter().for_each(|it| assert_eq!(it.join().unwrap(), 200));
+    });
+    until("they have left", || limit().under_way == 0);
+    assert_eq!((status(&gateway.get("/")), limit().shadow_refused), (200, 6), "there was room for this one");
+    gateway.apply(&with("enforce"));
+    assert_eq!((limit().is_shadow, limit().limit, limit().shadow_refused), (false, 4, 0));
+    let upstream = json!({"name": "a", "servers": ["a:1"], "adaptive_concurrency": {"mode": "off"}});
+    let mistakes = GatewayConfig::check(&[upstream], &[], &[]).unwrap_err();
+    assert_eq!(mistakes[0].pointer, "/upstream/0/adaptive_concurrency/mode");
 }
 
 #[test]

@@ -111,6 +111,9 @@ fn bytes_pass_both_ways_and_each_side_may_end_first() {
         stream.read_to_end(&mut rest).unwrap();
         assert!(rest.is_empty());
     }
+    let counted = gateway.gateway.route_flows()[0].totals;
+    let said = 3 * 40 + 5 + 100_000;
+    assert_eq!((counted.request_bytes, counted.reply_bytes), (said, said + 3 * 5), "each greeting has five");
 }
 
 #[test]
@@ -217,7 +220,8 @@ fn fault_64_a_hundred_reloads_under_load_close_no_connection_and_fail_no_request
 fn fault_22_a_drain_lets_both_sides_say_their_last_words() {
     let (gateway, _) = gateway(json!({}));
     let mut streams: Vec<TcpStream> = (0..20).map(|_| upgraded(&gateway, "")).collect();
-    let timing = DrainTiming { grace: Duration::ZERO, idle_linger: Duration::ZERO, deadline: PATIENCE };
+    let (none, all) = (Duration::ZERO, PATIENCE);
+    let timing = DrainTiming { grace: none, idle_linger: none, deadline: all, last_words: all };
     let drained = gateway.drain(timing);
     assert_eq!(drained.aborted, 0);
     for stream in &mut streams {

@@ -28,21 +28,13 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use http::Response;
-use http::request::Parts as Head;
 use parking_lot::{Mutex, MutexGuard};
 use tidegate_algorithms::alert::{Alert, Change};
 use tidegate_algorithms::time::{SECOND, Tick};
-use tidegate_net::http::{Body, Peer};
 use tidegate_wire::metrics::{Lines, read_line};
 use tokio::sync::{mpsc, watch};
 
 use crate::EndpointUrl;
-use crate::access::Right;
-use crate::batch;
-use crate::intake::Intake;
-use crate::limits::Limits;
-use crate::refusal::Refusal;
 
 pub use deliver::Webhook;
 use notice::{Notice, notice, time};
@@ -291,7 +283,7 @@ impl Alerts {
         self.untracked.load(Relaxed)
     }
 
-    fn to_json(&self) -> serde_json::Value {
+    pub(crate) fn to_json(&self) -> serde_json::Value {
         let counts: HashMap<String, AlertCounts> = self.counts().into_iter().collect();
         let rules = self.rules();
         let rules: Vec<_> = rules
@@ -339,16 +331,6 @@ fn shown(series: &Series, alert: &Alert, state: &str, resolved: Option<Tick>) ->
         "fired": alert.fired().map(time),
         "resolved": resolved.map(time),
     })
-}
-
-impl<L: Limits> Intake<L> {
-    /// The rules and what they have found.
-    pub(crate) fn show_alerts(&self, head: &Head, peer: &Peer) -> Result<Response<Body>, Refusal> {
-        self.admit(head, peer, Right::Read)?;
-        let empty = || serde_json::json!({ "rules": [], "alerts": [], "resolved": [] });
-        let found = self.parts.alerts.as_ref().map_or_else(empty, |alerts| alerts.to_json());
-        Ok(batch::json(found.to_string().into_bytes()))
-    }
 }
 
 /// Alerts whose rules are `rules`, and what tells the webhook of them.

@@ -13,17 +13,16 @@ use tidegate_wire::metrics::forward::remote_write::Encoded;
 use tidegate_wire::metrics::forward::{self, Sums};
 
 use super::config::{ForwardConfig, HttpDestination, HttpProtocol};
-use super::sink::{Sent, Untaken};
+use super::sent::{Sent, Untaken};
 use crate::intake::Intake;
-use crate::limits::Limits;
-use crate::read::Turn;
+use crate::readers::Turn;
 
 /// Longest try.
 const DEADLINE: Duration = Duration::from_secs(30);
 
 /// An endpoint of HTTP.
-pub(super) struct HttpSink<L> {
-    intake: Arc<Intake<L>>,
+pub(super) struct HttpSink {
+    intake: Arc<Intake>,
     forward: String,
     protocol: HttpProtocol,
     endpoint: Endpoint,
@@ -34,9 +33,9 @@ pub(super) struct HttpSink<L> {
     sums: Sums,
 }
 
-impl<L: Limits> HttpSink<L> {
+impl HttpSink {
     pub(super) fn new(
-        intake: &Arc<Intake<L>>,
+        intake: &Arc<Intake>,
         config: &ForwardConfig,
         to: HttpDestination,
     ) -> Result<Self, TlsError> {

@@ -38,6 +38,7 @@ mod http;
 mod partition;
 mod refused;
 mod running;
+mod sent;
 mod sink;
 
 use std::sync::Arc;
@@ -50,7 +51,8 @@ pub use config::{
     Destination, FORWARD_KEYS, ForwardConfig, HttpDestination, HttpProtocol, KafkaTopic, MAX_FORWARDS,
 };
 pub use running::{Forwards, start};
-pub use sink::{Sent, TopicSink, Topics};
+pub use sent::Sent;
+pub use sink::{TopicSink, Topics};
 
 /// What the groups of forwards are called; no reader commits for them.
 pub const GROUP_PREFIX: &str = "forward.";

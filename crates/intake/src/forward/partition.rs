@@ -13,11 +13,11 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::refused;
-use super::sink::{Sink, Topics, Untaken};
+use super::sent::Untaken;
+use super::sink::{Sink, Topics};
 use super::{ForwardConfig, ForwardState, group};
 use crate::intake::Intake;
-use crate::limits::Limits;
-use crate::read::Turn;
+use crate::readers::Turn;
 use crate::refusal::Refusal;
 
 /// Most lines of a batch.
@@ -50,8 +50,8 @@ impl End {
     }
 }
 
-pub(super) struct Forwarder<L> {
-    intake: Arc<Intake<L>>,
+pub(super) struct Forwarder {
+    intake: Arc<Intake>,
     config: ForwardConfig,
     state: Arc<ForwardState>,
     partition: u16,
@@ -63,9 +63,9 @@ pub(super) struct Forwarder<L> {
     backoff: Backoff,
 }
 
-impl<L: Limits> Forwarder<L> {
+impl Forwarder {
     pub(super) fn new(
-        intake: Arc<Intake<L>>,
+        intake: Arc<Intake>,
         config: ForwardConfig,
         state: Arc<ForwardState>,
         partition: u16,
@@ -92,7 +92,7 @@ impl<L: Limits> Forwarder<L> {
         sink.close().await;
     }
 
-    async fn forward(&mut self, sink: &mut Sink<L>) -> Ending {
+    async fn forward(&mut self, sink: &mut Sink) -> Ending {
         let (log, end) = (Arc::clone(self.intake.log()), self.end.clone());
         let (mut committed, mut due) = (self.next, Instant::from_std(monotonic()));
         loop {
@@ -184,7 +184,7 @@ impl<L: Limits> Forwarder<L> {
     }
 
     /// Sends lines until each was taken or is skipped.
-    async fn deliver(&mut self, sink: &mut Sink<L>, read: &ReadLines) -> Result<(), Ending> {
+    async fn deliver(&mut self, sink: &mut Sink, read: &ReadLines) -> Result<(), Ending> {
         let lines: Vec<&[u8]> = read.lines.split_inclusive(|byte| *byte == b'\n').collect();
         // After a refusal half as many lines go at once, and after a success twice as many: of lines that are all
         // refused each is tried once, and one that is refused among others costs few tries.
@@ -209,7 +209,7 @@ impl<L: Limits> Forwarder<L> {
     /// it, and why.
     async fn send(
         &mut self,
-        sink: &mut Sink<L>,
+        sink: &mut Sink,
         lines: &[&[u8]],
         batch_end: u64,
     ) -> Result<Option<(usize, String)>, Ending> {

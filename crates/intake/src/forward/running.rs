@@ -21,7 +21,6 @@ use tokio::sync::watch;
 use super::partition::{End, Forwarder};
 use super::{ForwardConfig, ForwardState, Topics};
 use crate::intake::Intake;
-use crate::limits::Limits;
 
 /// The forwards of an intake.
 #[derive(Debug)]
@@ -71,9 +70,9 @@ impl Forwards {
     }
 
     /// Has those run that are configured, until the process drains: the tasks of partition `i` on the `i`th of `handles`.
-    async fn follow<L: Limits>(
+    async fn follow(
         self: Arc<Self>,
-        intake: Arc<Intake<L>>,
+        intake: Arc<Intake>,
         topics: Option<&'static dyn Topics>,
         handles: Vec<Handle>,
     ) {
@@ -98,8 +97,8 @@ impl Forwards {
 }
 
 /// Begins the tasks of a forward.
-fn begin<L: Limits>(
-    (intake, topics, handles): (&Arc<Intake<L>>, Option<&'static dyn Topics>, &[Handle]),
+fn begin(
+    (intake, topics, handles): (&Arc<Intake>, Option<&'static dyn Topics>, &[Handle]),
     config: &ForwardConfig,
     state: &Arc<ForwardState>,
 ) -> Running {
@@ -129,8 +128,8 @@ async fn end(running: Vec<Running>, wanted: &[ForwardConfig]) -> Vec<Running> {
 }
 
 /// Begins to forward, until the process drains: partition `i` on core `i`. Forwards to Kafka need `topics`.
-pub fn start<L: Limits>(
-    intake: &Arc<Intake<L>>,
+pub fn start(
+    intake: &Arc<Intake>,
     forwards: &Arc<Forwards>,
     topics: Option<&'static dyn Topics>,
     cores: &Cores,

@@ -1,16 +1,15 @@
-//! A sink: where a forward sends lines, and what became of them there.
+//! A sink: where a forward sends lines.
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use thiserror::Error;
 use tidegate_upstream::tls::TlsError;
 
 use super::config::{Destination, ForwardConfig, KafkaTopic};
 use super::http::HttpSink;
+use super::sent::Sent;
 use crate::intake::Intake;
-use crate::limits::Limits;
 
 /// Makes the other side of forwards to Kafka.
 pub trait Topics: std::fmt::Debug + Send + Sync {
@@ -27,55 +26,6 @@ pub trait TopicSink: Send {
     fn close(self: Box<Self>) -> Pin<Box<dyn Future<Output = ()> + Send>>;
 }
 
-/// What became of lines that were sent.
-#[derive(Debug)]
-pub struct Sent {
-    /// How many were taken, from the first on.
-    pub(super) taken: usize,
-    /// How many of these the other side says that it has left out.
-    pub(super) left_out: u64,
-    /// How many of these were not sent, since a later line of their series has their time.
-    pub(super) superseded: u64,
-    /// What it said to that.
-    pub(super) said: String,
-    /// Why the others were not taken; there are none if it is absent.
-    pub(super) untaken: Option<Untaken>,
-}
-
-/// Why lines were not taken.
-#[derive(Debug)]
-pub(super) enum Untaken {
-    /// Another try would be answered the same.
-    Refused(String),
-    /// They may be taken later.
-    Failed {
-        why: String,
-        /// How long the other side wants to be left alone.
-        retry_after: Option<Duration>,
-    },
-}
-
-impl Sent {
-    /// All lines were taken.
-    #[must_use]
-    pub fn all(lines: usize) -> Self {
-        Self { taken: lines, left_out: 0, superseded: 0, said: String::new(), untaken: None }
-    }
-
-    /// The first ones were taken, and it may be that the others are later.
-    #[must_use]
-    pub fn failed(taken: usize, why: String) -> Self {
-        let untaken = Some(Untaken::Failed { why, retry_after: None });
-        Self { untaken, ..Self::all(taken) }
-    }
-
-    /// The first ones were taken, and the others are refused for good.
-    #[must_use]
-    pub fn refused(taken: usize, why: String) -> Self {
-        Self { untaken: Some(Untaken::Refused(why)), ..Self::all(taken) }
-    }
-}
-
 /// Why nothing can be sent until the configuration is another one.
 #[derive(Debug, Error)]
 pub(super) enum SinkError {
@@ -86,15 +36,15 @@ pub(super) enum SinkError {
 }
 
 /// The other side of a forward, for one partition of the log.
-pub(super) enum Sink<L> {
-    Http(Box<HttpSink<L>>),
+pub(super) enum Sink {
+    Http(Box<HttpSink>),
     Topic(Box<dyn TopicSink>),
 }
 
-impl<L: Limits> Sink<L> {
+impl Sink {
     /// The other side as it is configured. Nothing is connected yet.
     pub(super) fn new(
-        intake: &Arc<Intake<L>>,
+        intake: &Arc<Intake>,
         config: &ForwardConfig,
         topics: Option<&dyn Topics>,
         partition: u16,

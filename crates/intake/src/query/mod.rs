@@ -40,8 +40,7 @@ use self::series::{Aggregate, Series};
 use crate::access::Right;
 use crate::batch;
 use crate::intake::{Intake, millis};
-use crate::limits::Limits;
-use crate::read::Turn;
+use crate::readers::Turn;
 use crate::refusal::Refusal;
 
 /// Most points of a reply.
@@ -138,7 +137,7 @@ struct Answer {
     complete: bool,
 }
 
-impl<L: Limits> Intake<L> {
+impl Intake {
     /// Answers with points, as JSON or, if it is asked for, CSV.
     pub(crate) async fn query(self: &Arc<Self>, head: &Head, peer: &Peer) -> Result<Response<Body>, Refusal> {
         self.admit(head, peer, Right::Read)?;

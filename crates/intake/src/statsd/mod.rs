@@ -46,7 +46,6 @@ use tidegate_wire::metrics::statsd::{StatsdError, read_metrics};
 use crate::client::Client;
 use crate::counters::{Leftover, Protocol};
 use crate::intake::Intake;
-use crate::limits::Limits;
 
 use gauges::Gauges;
 use tcp::Server;
@@ -85,22 +84,22 @@ impl StatsdCounters {
 }
 
 /// StatsD's two listeners, with their sockets bound.
-pub struct Statsd<L> {
-    shared: Arc<Shared<L>>,
+pub struct Statsd {
+    shared: Arc<Shared>,
     datagrams: UdpSocket,
     listeners: Listeners,
     gate: Gate,
 }
 
-impl<L> fmt::Debug for Statsd<L> {
+impl fmt::Debug for Statsd {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("Statsd").field("datagrams", &self.datagrams).finish_non_exhaustive()
     }
 }
 
 /// What both ways in share.
-pub(crate) struct Shared<L> {
-    intake: Arc<Intake<L>>,
+pub(crate) struct Shared {
+    intake: Arc<Intake>,
     allowed: Vec<Network>,
     gauges: Gauges,
     counters: Arc<StatsdCounters>,
@@ -108,14 +107,14 @@ pub(crate) struct Shared<L> {
     last_reason: Mutex<Option<Instant>>,
 }
 
-impl<L: Limits> Statsd<L> {
+impl Statsd {
     /// StatsD over the connections of `listeners`, and over datagrams to the same address. `allowed` may send; if it is
     /// empty, this machine may.
     ///
     /// # Errors
     /// When the address cannot be had for datagrams.
     pub fn bind(
-        intake: Arc<Intake<L>>,
+        intake: Arc<Intake>,
         listeners: Listeners,
         allowed: Vec<Network>,
         gate: Gate,
@@ -160,7 +159,7 @@ impl<L: Limits> Statsd<L> {
     }
 }
 
-impl<L: Limits> Shared<L> {
+impl Shared {
     fn may_send(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
         let may = address.is_loopback() || self.allowed.iter().any(|network| network.contains(address));

@@ -12,7 +12,6 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::time::timeout;
 
 use super::{Shared, udp};
-use crate::limits::Limits;
 
 /// Longest line.
 const LINE_BYTES: usize = 8 << 10;
@@ -22,24 +21,19 @@ const READ_BYTES: usize = 16 << 10;
 const SILENCE: Duration = Duration::from_secs(300);
 
 /// StatsD over TCP; clones share it.
-pub(super) struct Server<L> {
-    shared: Arc<Shared<L>>,
+#[derive(Clone)]
+pub(super) struct Server {
+    shared: Arc<Shared>,
     gate: Gate,
 }
 
-impl<L> Clone for Server<L> {
-    fn clone(&self) -> Self {
-        Self { shared: Arc::clone(&self.shared), gate: self.gate.clone() }
-    }
-}
-
-impl<L> Server<L> {
-    pub(super) fn new(shared: Arc<Shared<L>>, gate: Gate) -> Self {
+impl Server {
+    pub(super) fn new(shared: Arc<Shared>, gate: Gate) -> Self {
         Self { shared, gate }
     }
 }
 
-impl<L: Limits> ServeConnection for Server<L> {
+impl ServeConnection for Server {
     fn gate(&self) -> &Gate {
         &self.gate
     }
@@ -58,7 +52,7 @@ impl<L: Limits> ServeConnection for Server<L> {
     }
 }
 
-impl<L: Limits> Server<L> {
+impl Server {
     async fn read<S: AsyncRead + Unpin>(&self, mut stream: S, peer: &Peer) {
         let client = udp::client(peer.address.ip());
         let connections = &self.gate.stats.core(peer.core).connections;

@@ -13,7 +13,6 @@ use tokio::time::sleep;
 
 use super::Shared;
 use crate::client::Client;
-use crate::limits::Limits;
 
 /// What the kernel is asked to keep of datagrams that wait.
 const KERNEL_BYTES: usize = 4 << 20;
@@ -37,7 +36,7 @@ pub(super) fn bind(address: SocketAddr) -> io::Result<UdpSocket> {
 }
 
 /// Takes datagrams for ever.
-pub(super) async fn take<L: Limits>(shared: &Shared<L>, socket: UdpSocket) {
+pub(super) async fn take(shared: &Shared, socket: UdpSocket) {
     let socket = match tokio::net::UdpSocket::from_std(socket) {
         Ok(socket) => socket,
         Err(error) => return tracing::error!(%error, "cannot watch the socket of StatsD"),
@@ -66,12 +65,12 @@ pub(super) async fn take<L: Limits>(shared: &Shared<L>, socket: UdpSocket) {
     }
 }
 
-struct Batch<'a, L> {
-    shared: &'a Shared<L>,
+struct Batch<'a> {
+    shared: &'a Shared,
     clients: HashMap<IpAddr, (Client, LineWriter)>,
 }
 
-impl<L: Limits> Batch<'_, L> {
+impl Batch<'_> {
     fn add(&mut self, from: SocketAddr, datagram: &[u8]) {
         if !self.shared.may_send(from.ip()) {
             return;

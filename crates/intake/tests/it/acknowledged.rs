@@ -9,10 +9,10 @@ use crate::support::disk::FailingDisk;
 use crate::support::{Answer, Setup, TestIntake, batch, eventually, start};
 use http::HeaderName;
 use tidegate_intake::counters::Reason;
-use tidegate_intake::limits::{Denial, LimitedBatch, Limits, Ruling, Unlimited};
+use tidegate_intake::limits::{Denial, LimitedBatch, Limits, LimitsAnswer, Ruling};
 
 /// An intake that syncs only when somebody waits for it, on a disk that may fail.
-fn on_a_failing_disk() -> (TestIntake<Unlimited>, FailingDisk) {
+fn on_a_failing_disk() -> (TestIntake, FailingDisk) {
     let disk = FailingDisk::default();
     let log = |settings: &mut tidegate_log::Settings| {
         (settings.sync_gap, settings.retry_gap) = (Duration::from_secs(3_600), Duration::ZERO);
@@ -21,11 +21,11 @@ fn on_a_failing_disk() -> (TestIntake<Unlimited>, FailingDisk) {
     (TestIntake::start(setup), disk)
 }
 
-fn send(intake: &TestIntake<Unlimited>, ack: &str) -> Answer {
+fn send(intake: &TestIntake, ack: &str) -> Answer {
     intake.send(&format!("/metrics?ack={ack}"), &[("idempotency-key", "a")], &batch(3))
 }
 
-fn given(intake: &TestIntake<Unlimited>, ack: &str) -> String {
+fn given(intake: &TestIntake, ack: &str) -> String {
     let reply = send(intake, ack);
     assert_eq!(reply.status, 200, "{}", reply.text());
     reply.field("tidegate-ack").unwrap().to_owned()
@@ -121,13 +121,20 @@ fn fault_30_who_has_its_share_of_a_filling_queue_is_told_429_and_who_begins_is_t
 struct Quota(Arc<AtomicU64>);
 
 impl Limits for Quota {
-    async fn charge(&self, batch: &LimitedBatch<'_>) -> Ruling {
-        let taken = self.0.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(batch.metrics));
-        Ruling { denial: taken.is_err().then_some(Denial::Quota), ..Ruling::default() }
+    fn charge<'a>(&'a self, batch: &'a LimitedBatch<'a>) -> LimitsAnswer<'a, Ruling> {
+        Box::pin(async move {
+            let taken = self.0.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(batch.metrics));
+            Ruling {
+                denial: taken.is_err().then_some(Denial::Quota { policies: Vec::new() }),
+                ..Ruling::default()
+            }
+        })
     }
 
-    async fn refund(&self, batch: &LimitedBatch<'_>) {
-        self.0.fetch_add(batch.metrics, SeqCst);
+    fn refund<'a>(&'a self, batch: &'a LimitedBatch<'a>) -> LimitsAnswer<'a, ()> {
+        Box::pin(async move {
+            self.0.fetch_add(batch.metrics, SeqCst);
+        })
     }
 }
 

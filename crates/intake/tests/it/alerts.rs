@@ -17,7 +17,7 @@ fn rule(value: &Value) -> AlertRule {
     AlertRule::read(value, "/intake/alert/0").unwrap()
 }
 
-fn send(intake: &TestIntake<tidegate_intake::limits::Unlimited>, value: f64) {
+fn send(intake: &TestIntake, value: f64) {
     let batch = json!({"metrics": [{"name": "cpu.usage", "value": value, "tags": {"host": "a"}}]});
     assert_eq!(intake.post("/metrics", batch.to_string().as_bytes()).status, 200);
 }

@@ -10,7 +10,7 @@ use crate::support::{Setup, TestIntake, batch, start};
 use http::{HeaderMap, HeaderValue};
 use serde_json::{Value, json};
 use tidegate_intake::access::{Access, AccessError, Right};
-use tidegate_intake::limits::{Denial, LimitedBatch, Limits, Ruling};
+use tidegate_intake::limits::{Denial, LimitedBatch, Limits, LimitsAnswer, Ruling};
 
 const GOOD: &[u8] = br#"{"metrics":[{"name":"cpu.usage","value":81.5,"tags":{"host":"a"}}]}"#;
 
@@ -222,7 +222,7 @@ fn the_sources_other_pages_are_there() {
 struct Answer;
 
 impl Answer {
-    fn of_delete<L: Limits>(intake: &TestIntake<L>) -> (u16, Option<String>) {
+    fn of_delete(intake: &TestIntake) -> (u16, Option<String>) {
         let reply = support::agent().delete(intake.url("/metrics")).call().unwrap();
         let allow = reply.headers().get("allow").map(|value| value.to_str().unwrap().to_owned());
         (reply.status().as_u16(), allow)
@@ -233,20 +233,28 @@ impl Answer {
 struct Quota(Arc<AtomicU64>);
 
 impl Limits for Quota {
-    async fn charge(&self, batch: &LimitedBatch<'_>) -> Ruling {
-        let left = self.0.load(SeqCst);
-        let mut fields = HeaderMap::new();
-        if left < batch.metrics {
-            fields.insert("retry-after", HeaderValue::from_static("7"));
-            return Ruling { denial: Some(Denial::Quota), fields };
-        }
-        self.0.store(left - batch.metrics, SeqCst);
-        fields.insert("ratelimit", HeaderValue::from_static("\"a\";r=1"));
-        Ruling { denial: None, fields }
+    fn charge<'a>(&'a self, batch: &'a LimitedBatch<'a>) -> LimitsAnswer<'a, Ruling> {
+        Box::pin(async move {
+            let left = self.0.load(SeqCst);
+            let mut fields = HeaderMap::new();
+            if left < batch.metrics {
+                fields.insert("retry-after", HeaderValue::from_static("7"));
+                return Ruling {
+                    denial: Some(Denial::Quota { policies: Vec::new() }),
+                    fields,
+                    ..Ruling::default()
+                };
+            }
+            self.0.store(left - batch.metrics, SeqCst);
+            fields.insert("ratelimit", HeaderValue::from_static("\"a\";r=1"));
+            Ruling { fields, ..Ruling::default() }
+        })
     }
 
-    async fn refund(&self, batch: &LimitedBatch<'_>) {
-        self.0.fetch_add(batch.metrics, SeqCst);
+    fn refund<'a>(&'a self, batch: &'a LimitedBatch<'a>) -> LimitsAnswer<'a, ()> {
+        Box::pin(async move {
+            self.0.fetch_add(batch.metrics, SeqCst);
+        })
     }
 }
 

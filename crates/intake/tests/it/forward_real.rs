@@ -9,7 +9,6 @@ use crate::support::{Setup, TestIntake, agent, eventually};
 use serde_json::{Value, json};
 use tidegate_intake::EndpointUrl;
 use tidegate_intake::forward::HttpProtocol;
-use tidegate_intake::limits::Unlimited;
 use tidegate_net::clock::wall;
 use tidegate_testkit::{Server, free_port};
 
@@ -22,7 +21,7 @@ fn asked(port: u16, query: &str) -> Option<Value> {
 }
 
 /// Sends these lines, each of a series of its own.
-fn send(intake: &TestIntake<Unlimited>, numbers: std::ops::Range<u32>) {
+fn send(intake: &TestIntake, numbers: std::ops::Range<u32>) {
     for number in numbers {
         let metric = json!({"name": "cpu.usage", "value": 1, "tags": {"host": format!("h{number}")}});
         assert_eq!(
@@ -56,7 +55,7 @@ fn check(port: u16, start: impl Fn() -> Server, end: impl Fn(Server)) {
 }
 
 /// Sends so many deltas of 1, ten in a batch, of which all have one time.
-fn send_deltas(intake: &TestIntake<Unlimited>, batches: u32) {
+fn send_deltas(intake: &TestIntake, batches: u32) {
     for _ in 0..batches {
         let metric = json!({"name": "hits", "value": 1, "type": "counter", "tags": {"temporality": "delta"}});
         let metrics = vec![metric; 10];

@@ -7,12 +7,11 @@ use std::time::Duration;
 use crate::support::{Setup, TestIntake};
 use serde_json::{Value, json};
 use tidegate_intake::PartitionBy;
-use tidegate_intake::limits::Unlimited;
 use tidegate_log::{Durability, Fact, Lines, NameDigest};
 
 const PARTITIONS: u16 = 4;
 
-fn setup(by: PartitionBy) -> Setup<Unlimited> {
+fn setup(by: PartitionBy) -> Setup {
     let mut setup = Setup { log: Box::new(|settings| settings.partitions = PARTITIONS), ..Setup::default() };
     setup.settings.partition_by = by;
     setup.settings.client_field = Some(http::HeaderName::from_static("x-client"));
@@ -28,7 +27,7 @@ fn batch_of(hosts: u64, value: u64) -> Vec<u8> {
 }
 
 /// The partition and the values, in order, of each series.
-fn series(intake: &TestIntake<Unlimited>) -> HashMap<String, Vec<(u16, u64)>> {
+fn series(intake: &TestIntake) -> HashMap<String, Vec<(u16, u64)>> {
     let mut found: HashMap<String, Vec<(u16, u64)>> = HashMap::new();
     let log = intake.intake.log();
     for partition in 0..log.partitions() {

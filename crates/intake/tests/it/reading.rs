@@ -6,7 +6,6 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::support::{Answer, Setup, TestIntake, batch, start};
-use tidegate_intake::limits::Unlimited;
 
 fn count(answer: &Answer) -> usize {
     assert_eq!(answer.status, 200, "{}", answer.text());
@@ -17,7 +16,7 @@ fn next(answer: &Answer) -> u64 {
     answer.field("tidegate-next-offset").unwrap().parse().unwrap()
 }
 
-fn read(intake: &TestIntake<Unlimited>, query: &str) -> Answer {
+fn read(intake: &TestIntake, query: &str) -> Answer {
     intake.get(&format!("/v1/intake/read?{query}"), &[])
 }
 
@@ -118,7 +117,7 @@ fn events_come_as_lines_are_kept_and_go_on_from_the_last_one_seen() {
 }
 
 /// A stream of events from the oldest line on.
-fn events(intake: &TestIntake<Unlimited>) -> BufReader<TcpStream> {
+fn events(intake: &TestIntake) -> BufReader<TcpStream> {
     let mut stream = intake.connect();
     let head =
         b"GET /v1/intake/read?from=oldest HTTP/1.1\r\nhost: 127.0.0.1\r\naccept: text/event-stream\r\n\r\n";
@@ -137,7 +136,7 @@ fn next_with(reader: &mut BufReader<TcpStream>, start: &str) -> String {
 }
 
 /// Three segments of ten lines each, of which `harm` is done to the files of the second one while nothing runs.
-fn with_harm(harm: impl Fn(&Path)) -> TestIntake<Unlimited> {
+fn with_harm(harm: impl Fn(&Path)) -> TestIntake {
     let folder = Arc::new(tempfile::tempdir().unwrap());
     let plain = || Setup { log: Box::new(|settings| settings.compress = false), ..Setup::default() };
     for _ in 0..3 {

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use crate::support::{PATIENCE, Setup, TestIntake, agent, eventually, start};
 use serde_json::{Value, json};
 use tidegate_intake::counters::{Leftover, Reason};
-use tidegate_intake::limits::{Denial, LimitedBatch, Limits, Ruling, Unlimited};
+use tidegate_intake::limits::{Denial, LimitedBatch, Limits, LimitsAnswer, Ruling};
 use tidegate_net::clock::{monotonic, wall};
 use tidegate_testkit::{Server, free_port};
 
@@ -52,7 +52,7 @@ fn prometheus_fills_it_by_remote_write() {
 }
 
 /// A Prometheus that scrapes itself and writes to an intake, with its folder, and its port.
-fn prometheus<L: Limits>(intake: &TestIntake<L>) -> ((Server, tempfile::TempDir), u16) {
+fn prometheus(intake: &TestIntake) -> ((Server, tempfile::TempDir), u16) {
     let folder = tempfile::tempdir().unwrap();
     let port = free_port();
     // The page's lines, and something to scrape.
@@ -80,15 +80,19 @@ fn prometheus<L: Limits>(intake: &TestIntake<L>) -> ((Server, tempfile::TempDir)
 struct Denies(Arc<AtomicU64>);
 
 impl Limits for Denies {
-    async fn charge(&self, _batch: &LimitedBatch<'_>) -> Ruling {
-        let left = self.0.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1));
-        Ruling { denial: left.ok().map(|_| Denial::Quota), ..Ruling::default() }
+    fn charge<'a>(&'a self, _batch: &'a LimitedBatch<'a>) -> LimitsAnswer<'a, Ruling> {
+        Box::pin(async move {
+            let left = self.0.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1));
+            Ruling { denial: left.ok().map(|_| Denial::Quota { policies: Vec::new() }), ..Ruling::default() }
+        })
     }
 
-    async fn refund(&self, _batch: &LimitedBatch<'_>) {}
+    fn refund<'a>(&'a self, _batch: &'a LimitedBatch<'a>) -> LimitsAnswer<'a, ()> {
+        Box::pin(async {})
+    }
 }
 
-fn denying(batches: u64) -> (TestIntake<Denies>, Arc<AtomicU64>) {
+fn denying(batches: u64) -> (TestIntake, Arc<AtomicU64>) {
     let left = Arc::new(AtomicU64::new(batches));
     (TestIntake::start(Setup::limited(Denies(Arc::clone(&left)))), left)
 }
@@ -217,7 +221,7 @@ fn the_python_sdk_of_opentelemetry_sends_over_grpc() {
     check_sdk(&intake.lines());
 }
 
-fn left_out(intake: &TestIntake<Unlimited>, what: Leftover) -> u64 {
+fn left_out(intake: &TestIntake, what: Leftover) -> u64 {
     intake.intake.counters().leftovers(what)
 }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crate::support::{Setup, TestIntake, eventually};
 use serde_json::{Value, json};
 use tidegate_intake::counters::{Counters, Leftover, Protocol};
-use tidegate_intake::limits::{Denial, LimitedBatch, Limits, Ruling, Unlimited};
+use tidegate_intake::limits::{Denial, LimitedBatch, Limits, LimitsAnswer, Ruling, Unlimited};
 use tidegate_intake::statsd::{Statsd, StatsdCounters};
 use tidegate_net::accept::Gate;
 use tidegate_net::buffers::Buffers;
@@ -18,14 +18,14 @@ use tidegate_net::listen::{ListenConfig, Listeners};
 use tidegate_net::permits::Permits;
 use tidegate_net::stats::Stats;
 
-struct TestStatsd<L: Limits> {
-    intake: TestIntake<L>,
+struct TestStatsd {
+    intake: TestIntake,
     address: SocketAddr,
     counters: Arc<StatsdCounters>,
 }
 
-impl<L: Limits> TestStatsd<L> {
-    fn start(limits: L) -> Self {
+impl TestStatsd {
+    fn start(limits: impl Limits) -> Self {
         let intake = TestIntake::start(Setup::limited(limits));
         let count = NonZeroUsize::new(1).unwrap();
         let gate = Gate {
@@ -164,11 +164,15 @@ fn a_line_without_end_closes_its_connection_and_nothing_else() {
 struct Closed;
 
 impl Limits for Closed {
-    async fn charge(&self, _batch: &LimitedBatch<'_>) -> Ruling {
-        Ruling { denial: Some(Denial::Quota), ..Ruling::default() }
+    fn charge<'a>(&'a self, _batch: &'a LimitedBatch<'a>) -> LimitsAnswer<'a, Ruling> {
+        Box::pin(async move {
+            Ruling { denial: Some(Denial::Quota { policies: Vec::new() }), ..Ruling::default() }
+        })
     }
 
-    async fn refund(&self, _batch: &LimitedBatch<'_>) {}
+    fn refund<'a>(&'a self, _batch: &'a LimitedBatch<'a>) -> LimitsAnswer<'a, ()> {
+        Box::pin(async {})
+    }
 }
 
 #[test]

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use serde_json::json;
 use tidegate_intake::PartitionBy;
 use tidegate_intake::forward::{self, Destination, ForwardConfig, ForwardState, Forwards, KafkaTopic};
-use tidegate_intake::limits::Unlimited;
 use tidegate_kafka::KafkaTopics;
 use tidegate_testkit::kafka::Kafka;
 use tidegate_testkit::series::{BATCH_LINES, batch, check};
@@ -18,21 +17,21 @@ use crate::until;
 const MOST_WAITING: u64 = 10_000;
 
 /// An intake of two partitions that forwards to a topic.
-fn start(kafka: &Kafka, topic: &str) -> (TestIntake<Unlimited>, Arc<ForwardState>) {
+fn start(kafka: &Kafka, topic: &str) -> (TestIntake, Arc<ForwardState>) {
     let intake = TestIntake::start(partitioned());
     let state = forward(&intake, kafka.address(), topic);
     (intake, state)
 }
 
 /// An intake of two partitions.
-pub(crate) fn partitioned() -> Setup<Unlimited> {
+pub(crate) fn partitioned() -> Setup {
     let mut setup = Setup { log: Box::new(|settings| settings.partitions = 2), ..Setup::default() };
     setup.settings.partition_by = PartitionBy::Series;
     setup
 }
 
 /// Forwards to a topic from now on.
-pub(crate) fn forward(intake: &TestIntake<Unlimited>, broker: String, topic: &str) -> Arc<ForwardState> {
+pub(crate) fn forward(intake: &TestIntake, broker: String, topic: &str) -> Arc<ForwardState> {
     let to = Destination::Kafka(KafkaTopic { servers: vec![broker], name: topic.to_owned() });
     let config = ForwardConfig { name: "test".to_owned(), to };
     let forwards = Arc::new(Forwards::new(vec![config], intake.intake.log()));
@@ -41,7 +40,7 @@ pub(crate) fn forward(intake: &TestIntake<Unlimited>, broker: String, topic: &st
 }
 
 /// Sends the batch with this number; all of it is on the disk then.
-fn post(intake: &TestIntake<Unlimited>, number: u64) {
+fn post(intake: &TestIntake, number: u64) {
     assert_eq!(intake.post("/metrics", batch(number).as_bytes()).status, 200);
 }
 

@@ -14,8 +14,8 @@ use tidegate_store::{Answer, Charge, Intent};
 
 use super::applying::Charges;
 use super::keys::Keys;
+use super::own::{OwnLimit, put_pair};
 use super::{Engine, barred, check, matching};
-use crate::ad_hoc::AdHoc;
 use crate::answers::Door;
 use crate::decision::{Decision, Part, Parts};
 use crate::denied::DeniedBy;
@@ -33,17 +33,6 @@ pub struct Demand<'a> {
     pub given_back: u64,
     /// A limit that it brings along, instead of policies; counted by all the attributes.
     pub own: Option<OwnLimit<'a>>,
-}
-
-/// A limit that comes with a demand.
-#[derive(Debug)]
-pub struct OwnLimit<'a> {
-    /// Where it is counted.
-    pub counters: &'a AdHoc,
-    /// The limit.
-    pub limit: Limit,
-    /// Its window, in seconds.
-    pub window_seconds: u64,
 }
 
 /// All shares of a request: up to two need no allocation.
@@ -188,19 +177,6 @@ impl Share<'_> {
     }
 }
 
-impl OwnLimit<'_> {
-    fn part(&self, verdict: tidegate_algorithms::limit::Verdict) -> Part {
-        Part {
-            policy: self.counters.name().clone(),
-            mode: Mode::Enforce,
-            quota: self.limit.quota(),
-            window_seconds: self.window_seconds,
-            concurrent: false,
-            verdict,
-        }
-    }
-}
-
 /// Every limit that is to be charged, with its key in `keys`. A policy that applies to one demand
 /// replaces others in all of them: they are one request.
 fn shares<'a>(set: &'a PolicySet, demands: &'a [Demand<'_>], keys: &mut Vec<u8>) -> Shares<'a> {
@@ -210,10 +186,7 @@ fn shares<'a>(set: &'a PolicySet, demands: &'a [Demand<'_>], keys: &mut Vec<u8>)
             let start = keys.len();
             own.counters.start_key(keys);
             for (name, value) in demand.attributes.iter() {
-                for part in [counted(name.as_bytes()), counted(value)] {
-                    keys.extend_from_slice(&part.len().to_be_bytes());
-                    keys.extend_from_slice(&part);
-                }
+                put_pair(name, value, keys);
             }
             shares.push(Share { demand: index, policy: None, limit: &own.limit, key: start..keys.len() });
         } else {

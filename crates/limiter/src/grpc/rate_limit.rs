@@ -116,7 +116,7 @@ impl RateLimits {
             }
             _ => return Err(invalid("unit must be SECOND, MINUTE, HOUR, DAY, WEEK or MONTH")),
         };
-        Ok(OwnLimit { counters: &self.overrides, limit, window_seconds })
+        Ok(OwnLimit { counters: &self.overrides, limit, quota, window_seconds })
     }
 }
 

@@ -1,4 +1,4 @@
-//! `POST /v1/decisions` and `POST /v1/refunds`: attributes in, one decision out, or a batch.
+//! `POST /v1/decisions`: attributes in, one decision out, or a batch.
 //!
 //! A denied request is a 200: the question was answered. The items of a batch are checked all
 //! before the first is decided, then decided in order, each atomic by itself.
@@ -6,8 +6,6 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use axum::Json;
-use axum::extract::State;
 use http::request::Parts;
 use serde::{Serialize, Serializer};
 use smallvec::SmallVec;
@@ -21,12 +19,13 @@ use tidegate_wire::path::readings;
 use utoipa::ToSchema;
 
 use super::Shared;
+use super::own_limits::own_limit;
 use super::permit_text::{pairs, permit_fits, permit_text};
 use super::quota::describe;
-use super::reply::{JsonBytes, Refusal, Reply, Stated, decided, expect_json, is_json, json};
+use super::reply::{Refusal, Reply, Stated, decided, expect_json, is_json, json};
 use crate::answers::Door;
 use crate::decision::{Decision, Part};
-use crate::engine::Ask;
+use crate::engine::{Ask, OwnLimit};
 use crate::error::AskError;
 use crate::policy_set::PolicySet;
 
@@ -122,14 +121,6 @@ pub(super) enum DecisionRequests {
     Batch(Vec<DecisionBody<'static>>),
 }
 
-/// The reply to a refund.
-#[derive(Debug, Serialize, ToSchema)]
-pub(super) struct RefundReply {
-    /// The policies that were given their units back.
-    #[schema(value_type = Vec<String>)]
-    policies: Vec<Arc<str>>,
-}
-
 /// Decides one request, or up to 1,000 in their order.
 #[utoipa::path(
     post, path = "/v1/decisions", tag = "decisions",
@@ -148,7 +139,7 @@ pub(super) async fn decide(shared: &Shared, head: &Parts, body: &[u8]) -> Reply 
 }
 
 /// As [`decide`] for one request, from the buffer that it was read into to the one that the reply leaves from. `None`,
-/// without a trace, for everything but a decision.
+/// without a trace, for everything but a decision by policies.
 pub(super) fn decide_at_once(
     shared: &Shared,
     request: &Plain<'_>,
@@ -159,6 +150,9 @@ pub(super) fn decide_at_once(
         return None;
     }
     let DecisionBodies::One(mut body) = read_decisions(request.body()).ok()? else { return None };
+    if body.limits.is_some() {
+        return None;
+    }
     let set = shared.engine.in_force();
     normalise(&set, &mut body);
     let pairs = pairs(&body.attributes);
@@ -174,21 +168,24 @@ async fn answer(shared: &Shared, head: &Parts, body: &[u8]) -> Result<Reply, Ref
     match read_decisions(body)? {
         DecisionBodies::One(mut body) => {
             normalise(&shared.engine.in_force(), &mut body);
-            let decision = decide_one(shared, &body).await?;
+            let own = own_limit(shared, &body, Stated::Body)?;
+            let decision = decide_one(shared, &body, own.as_ref()).await?;
             let answer = DecisionReply::new(shared, &decision, &body.attributes);
             let mut reply = json(&DecisionReplies::One(Box::new(answer)));
             describe(shared, &decision, reply.headers_mut());
             Ok(reply)
         }
         DecisionBodies::Batch(mut batch) => {
-            let set = shared.engine.set();
+            let (set, mut own) = (shared.engine.set(), Vec::with_capacity(batch.len()));
             for (index, body) in batch.iter_mut().enumerate() {
                 normalise(&set, body);
                 check(shared, body).map_err(Stated::Item(index).refusal())?;
+                own.push(own_limit(shared, body, Stated::Item(index))?);
             }
             let mut replies = Vec::with_capacity(batch.len());
-            for (index, body) in batch.iter().enumerate() {
-                let decision = decide_one(shared, body).await.map_err(Stated::Item(index).refusal())?;
+            for (index, (body, own)) in batch.iter().zip(&own).enumerate() {
+                let decision =
+                    decide_one(shared, body, own.as_ref()).await.map_err(Stated::Item(index).refusal())?;
                 replies.push(DecisionReply::new(shared, &decision, &body.attributes));
             }
             Ok(json(&DecisionReplies::Batch(replies)))
@@ -203,10 +200,10 @@ pub(super) fn read_one<'b>(shared: &Shared, body: &'b [u8]) -> Result<DecisionBo
     Ok(body)
 }
 
-/// Puts the attribute `path` into its normal form before anything is matched, with other readings behind it where
-/// servers disagree (fault 54).
+/// Puts the attribute `path` into its normal form before anything is matched or counted by it, with other readings behind
+/// it where servers disagree (fault 54).
 fn normalise(set: &PolicySet, body: &mut DecisionBody<'_>) {
-    if !set.uses("path") {
+    if !set.uses("path") && body.limits.is_none() {
         return;
     }
     let Some((_, path)) = body.attributes.0.iter_mut().find(|(name, _)| name == "path") else { return };
@@ -228,10 +225,19 @@ fn check(shared: &Shared, body: &DecisionBody<'_>) -> Result<(), AskError> {
     permit_fits(&shared.engine.set(), &Attributes::new(&pairs(&body.attributes)))
 }
 
-pub(super) async fn decide_one(shared: &Shared, body: &DecisionBody<'_>) -> Result<Decision, AskError> {
+/// Decides one request, by `own` where no policy applies.
+pub(super) async fn decide_one(
+    shared: &Shared,
+    body: &DecisionBody<'_>,
+    own: Option<&OwnLimit<'_>>,
+) -> Result<Decision, AskError> {
     let pairs = pairs(&body.attributes);
     let ask = ask(&shared.engine.in_force(), body, &pairs)?;
-    shared.engine.decide(&ask).await
+    match own {
+        // In a box: other decisions carry no room for it.
+        Some(own) => Box::pin(shared.engine.decide_with(&ask, own)).await,
+        None => shared.engine.decide(&ask).await,
+    }
 }
 
 fn ask<'a>(
@@ -242,32 +248,6 @@ fn ask<'a>(
     let attributes = Attributes::new(pairs);
     permit_fits(set, &attributes)?;
     Ok(Ask { attributes, cost: body.cost, peek: body.peek, can_release: true, door: Door::Http })
-}
-
-/// Gives units back to every policy that applies.
-#[utoipa::path(
-    post, path = "/v1/refunds", tag = "decisions",
-    request_body(content = DecisionBody<'_>, example = json!({"attributes": {"client_id": "user123", "path": "/v1/pay"}, "cost": 1})),
-    responses(
-        (status = 200, description = "They were given back.", body = RefundReply,
-            example = json!({"policies": ["per-client"]})),
-        Problems,
-    )
-)]
-pub(super) async fn refund(
-    State(shared): State<Arc<Shared>>,
-    JsonBytes(body): JsonBytes,
-) -> Result<Json<RefundReply>, Refusal> {
-    let body = read_one(&shared, &body)?;
-    let pairs = pairs(&body.attributes);
-    let ask = Ask {
-        attributes: Attributes::new(&pairs),
-        cost: body.cost,
-        peek: false,
-        can_release: false,
-        door: Door::Http,
-    };
-    Ok(Json(RefundReply { policies: shared.engine.refund(&ask).await? }))
 }
 
 impl DecisionReply {

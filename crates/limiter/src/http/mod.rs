@@ -14,10 +14,12 @@
 
 mod check;
 mod decisions;
+mod own_limits;
 mod permit_text;
 mod permits;
 mod proxied;
 mod quota;
+mod refunds;
 mod reply;
 mod service;
 mod simple;
@@ -37,6 +39,7 @@ use utoipa::OpenApi;
 
 use crate::engine::Engine;
 pub use decisions::PartReply;
+use own_limits::OwnCounters;
 pub use proxied::ProxyHeaders;
 pub use quota::quota_fields;
 pub use reply::{Stated, problem_of};
@@ -67,14 +70,15 @@ struct Shared {
     guard: Arc<Guard>,
     settings: ApiSettings,
     untrusted: UntrustedProxy,
+    own: OwnCounters,
 }
 
 impl Decisions {
     /// The API over a configured engine.
     #[must_use]
     pub fn new(engine: Arc<Engine>, guard: Arc<Guard>, settings: ApiSettings) -> Self {
-        let untrusted = UntrustedProxy::default();
-        Self { shared: Arc::new(Shared { engine, guard, settings, untrusted }) }
+        let (untrusted, own) = (UntrustedProxy::default(), OwnCounters::default());
+        Self { shared: Arc::new(Shared { engine, guard, settings, untrusted, own }) }
     }
 
     /// All its routes, those among them that [`Service`] answers without the router.
@@ -156,7 +160,7 @@ fn router(shared: Arc<Shared>) -> Router {
         // POST is answered before the router is asked; here so that other methods get 405 and `Allow`.
         .route(RATELIMIT, post(reply::answered_before))
         .route(DECISIONS, post(reply::answered_before))
-        .route("/v1/refunds", post(decisions::refund))
+        .route("/v1/refunds", post(refunds::refund))
         .route("/v1/permits", post(permits::acquire))
         .route("/v1/permits/{permit}", delete(permits::release))
         .route("/v1/permits/{permit}/renew", post(permits::renew))
@@ -172,7 +176,7 @@ pub fn described() -> Value {
             simple::health,
             simple::rate_limit,
             decisions::decide,
-            decisions::refund,
+            refunds::refund,
             check::check,
             permits::acquire,
             permits::renew,

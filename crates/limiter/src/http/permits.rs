@@ -49,7 +49,7 @@ pub(super) async fn acquire(
     if !limited {
         return Err(Refusal::not_found("concurrency policy that applies to these attributes"));
     }
-    let decision = decide_one(&shared, &body).await?;
+    let decision = decide_one(&shared, &body, None).await?;
     Ok(Json(DecisionReply::new(&shared, &decision, &body.attributes)))
 }
 

@@ -44,6 +44,13 @@ impl Stated {
         }
     }
 
+    pub(super) fn limits(self) -> String {
+        match self {
+            Self::Body | Self::Flat => "/limits".to_owned(),
+            Self::Item(index) => format!("/{index}/limits"),
+        }
+    }
+
     /// An error of a request that states itself so.
     pub(super) fn refusal(self) -> impl FnOnce(AskError) -> Refusal {
         move |error| Refusal(problem_of(&error, self))

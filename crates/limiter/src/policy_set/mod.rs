@@ -293,6 +293,12 @@ impl PolicySet {
         self.base.places.get(name).map(|place| &self.base.policies[*place])
     }
 
+    /// The first of these names that no policy has, if there is one: what is listed and not in force.
+    #[must_use]
+    pub fn first_missing<'n>(&self, names: &'n [Arc<str>]) -> Option<&'n Arc<str>> {
+        names.iter().find(|name| self.policy(name).is_none())
+    }
+
     /// The place of the policy of that name.
     pub(crate) fn place(&self, name: &str) -> Option<usize> {
         self.base.places.get(name).copied()

@@ -336,8 +336,8 @@ fn fault_22_a_drain_answers_what_was_sent_and_closes_between_commands() {
     exchange(&mut idle, b"PING\r\n", "+PONG\r\n");
     let mut busy = service.connect();
     busy.write_all(&b"PING\r\n".repeat(1_000)).unwrap();
-    let timing =
-        DrainTiming { grace: Duration::ZERO, idle_linger: Duration::from_secs(2), deadline: PATIENCE };
+    let all = DrainTiming::with_deadline(PATIENCE);
+    let timing = DrainTiming { grace: Duration::ZERO, idle_linger: Duration::from_secs(2), ..all };
     assert_eq!(service.drain(timing), Drained { aborted: 0 });
     assert_eq!(last_words(&mut idle, b""), "");
     assert_eq!(last_words(&mut busy, b""), "+PONG\r\n".repeat(1_000));

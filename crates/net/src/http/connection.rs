@@ -124,8 +124,10 @@ impl<H: Handle> Connection<H> {
         let mut front = io.into_inner();
         let continuation = connection.continuation().take();
         if let Some(continuation) = continuation {
+            // It is not idle from here on, however silent.
+            drop(sweep);
             match front.into_upgraded(&read_buf) {
-                Some(io) => continuation.run(io, sweep).await,
+                Some(io) => continuation.run(io, Sweep::of_stream(connection.drain().clone())).await,
                 None => tracing::debug!(peer = %peer.address, "the reply to an upgrade was not taken"),
             }
             return;
@@ -177,7 +179,7 @@ impl<H: Handle> Connection<H> {
         let outbox = Arc::clone(self.outbox());
         let lives = outbox.begin_tunnel();
         let (activity, rate) = (self.shared_activity(), self.config().write);
-        let sweep = Sweep::new(self.drain().clone());
+        let sweep = Sweep::of_stream(self.drain().clone());
         drop(tokio::spawn(async move {
             // There is none if the reply could not be sent.
             if let Ok(stream) = stream.await {

@@ -8,9 +8,9 @@
 //!
 //! The stream begins with what the client sent behind its request. On HTTP/1.1 the future runs in the connection's
 //! task, so that the connection's permit is held, and a drain waits, until it ends. On HTTP/2 it has a task of its own,
-//! and the connection, with its permit, is open for as long as the stream is. When the drain sweeps, the stream
-//! reads as if the client had sent its last byte; what the service still writes is sent until the drain's
-//! deadline.
+//! and the connection, with its permit, is open for as long as the stream is. A drain leaves the stream alone until
+//! shortly before its deadline ([`crate::drain::DrainTiming::last_words`]). Then it reads as if the client had sent its
+//! last byte; what the service still writes is sent until the deadline.
 //!
 //! An extended CONNECT is shown to the service as the GET that would ask for the same on HTTP/1.1, so that whatever
 //! judges requests judges it alike. One difference is left: on HTTP/1.1 a service may pass an offer over and answer
@@ -141,7 +141,7 @@ impl std::fmt::Debug for Continuation {
     }
 }
 
-/// A connection's stream, until the drain sweeps.
+/// A connection's stream, until the drain tells it the end.
 struct UpgradedIo<S> {
     io: DeadlineIo<S>,
     sweep: Sweep,

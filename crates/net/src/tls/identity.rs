@@ -171,8 +171,8 @@ fn pairs(
     let mut certificates = Vec::new();
     let mut load = |files: &PairFiles| {
         let (pair, validity) = pair(files, provider, now)?;
-        let (file, name) = (files.certificate.clone(), names(&pair).into_iter().next());
-        certificates.push(CertificateInForce { file, name, not_after: validity.not_after });
+        let (file, names) = (files.certificate.clone(), names(&pair));
+        certificates.push(CertificateInForce { file, names, not_after: validity.not_after });
         Ok(pair)
     };
     let otherwise = listener.files.pair.as_ref().map(&mut load).transpose()?;

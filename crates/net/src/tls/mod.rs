@@ -125,6 +125,17 @@ impl TlsStatus {
     }
 }
 
+/// A certificate of a file that is in force.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct FileCertificate {
+    /// The file.
+    pub file: PathBuf,
+    /// The names in it, in lower case.
+    pub names: Vec<String>,
+    /// Its last second since 1970.
+    pub not_after: u64,
+}
+
 /// A listener's TLS as it is in force; clones share it.
 #[derive(Clone)]
 pub struct Tls {
@@ -149,8 +160,8 @@ struct InForce {
 /// A certificate of a file.
 struct CertificateInForce {
     file: PathBuf,
-    /// The first name in it, in lower case.
-    name: Option<Box<str>>,
+    /// The names in it, in lower case.
+    names: Vec<Box<str>>,
     /// Its last second since 1970.
     not_after: u64,
 }
@@ -207,6 +218,24 @@ impl Tls {
         in_force.certificates.iter().map(|it| (it.file.clone(), it.seconds_left(now))).collect()
     }
 
+    /// The certificates of files that are in force.
+    #[must_use]
+    pub fn of_files(&self) -> Vec<FileCertificate> {
+        let in_force = self.shared.in_force.load();
+        let of_file = |it: &CertificateInForce| FileCertificate {
+            file: it.file.clone(),
+            names: it.names.iter().map(ToString::to_string).collect(),
+            not_after: it.not_after,
+        };
+        in_force.certificates.iter().map(of_file).collect()
+    }
+
+    /// Whether it shows certificates of names beside those of the files.
+    #[must_use]
+    pub fn shows_ordered(&self) -> bool {
+        self.shared.config.named.is_some()
+    }
+
     /// Seconds for which certificates of files are still good, by the first name in each, or by its file where it has no name. Of
     /// several under one, the one that ends first counts.
     #[must_use]
@@ -215,7 +244,7 @@ impl Tls {
         let mut all = BTreeMap::new();
         for certificate in &in_force.certificates {
             let file = || certificate.file.display().to_string();
-            let name = certificate.name.as_ref().map_or_else(file, ToString::to_string);
+            let name = certificate.names.first().map_or_else(file, ToString::to_string);
             let left = certificate.seconds_left(now);
             all.entry(name).and_modify(|least: &mut u64| *least = left.min(*least)).or_insert(left);
         }

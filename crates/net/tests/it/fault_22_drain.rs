@@ -61,12 +61,13 @@ impl Load {
 
 /// These clients leave by themselves, and the drain ends with them: its sweep must not meet a late one.
 fn under_load() -> DrainTiming {
-    DrainTiming { grace: Duration::from_millis(200), idle_linger: PATIENCE, deadline: PATIENCE * 2 }
+    let all = DrainTiming::with_deadline(PATIENCE * 2);
+    DrainTiming { grace: Duration::from_millis(200), idle_linger: PATIENCE, ..all }
 }
 
 fn timing() -> DrainTiming {
     let moment = Duration::from_millis(200);
-    DrainTiming { grace: moment, idle_linger: moment, deadline: Duration::from_secs(10) }
+    DrainTiming { grace: moment, idle_linger: moment, ..DrainTiming::with_deadline(Duration::from_secs(10)) }
 }
 
 #[test]

@@ -224,7 +224,8 @@ fn fault_22_a_drain_over_tls_answers_what_is_asked_and_waits_for_no_silence() {
         release.add_permits(1);
         common::read_reply(&mut busy).unwrap()
     });
-    let timing = DrainTiming { grace: Duration::ZERO, idle_linger: SHORT, deadline: PATIENCE };
+    let all = DrainTiming::with_deadline(PATIENCE);
+    let timing = DrainTiming { grace: Duration::ZERO, idle_linger: SHORT, ..all };
     assert_eq!(server.drain(timing), Drained { aborted: 0 });
     let reply = held.join().unwrap();
     assert!(reply.starts_with("HTTP/1.1 200") && reply.contains("connection: close"), "{reply}");

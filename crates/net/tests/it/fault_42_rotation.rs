@@ -339,6 +339,8 @@ fn fault_42_a_client_is_shown_the_files_of_the_name_that_it_asks_for() {
     assert_eq!(tls.certificates().len(), 3);
     let names: Vec<String> = tls.seconds_left_by_name().into_keys().collect();
     assert!(names.iter().any(|name| name == "*.shop.example"), "{names:?}");
+    let of_files = tls.of_files();
+    assert!(of_files.len() == 3 && of_files.iter().all(|it| !it.names.is_empty() && it.not_after > 0));
     tls.reload().unwrap();
     is("b.shop.example", &exact);
     is("a.shop.example", &wild);

@@ -190,7 +190,7 @@ fn a_drain_ends_it() {
     });
     is_opened.recv().unwrap();
     let moment = Duration::from_millis(100);
-    let timing = DrainTiming { grace: moment, idle_linger: moment, deadline: PATIENCE };
+    let timing = DrainTiming { grace: moment, idle_linger: moment, deadline: PATIENCE, last_words: PATIENCE };
     assert_eq!(server.drain(timing), Drained { aborted: 0 });
     assert_eq!(client.join().unwrap(), b"bye");
 }

@@ -5,7 +5,7 @@ use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
 use crate::common::{Options, PATIENCE, TestServer, eventually, read_reply, read_to_end, request};
-use tidegate_net::drain::{DrainTiming, Drained};
+use tidegate_net::drain::{DrainTiming, Drained, Stage};
 use tidegate_net::http::{HttpConfig, MinimumRate};
 use tidegate_net::permits::Permits;
 
@@ -88,10 +88,24 @@ fn a_drain_ends_it() {
     let mut stream = upgrade(&server, "here");
     expect(&mut stream, "here");
     let moment = Duration::from_millis(100);
-    let timing = DrainTiming { grace: moment, idle_linger: moment, deadline: PATIENCE };
+    let timing = DrainTiming { grace: moment, idle_linger: moment, deadline: PATIENCE, last_words: PATIENCE };
     let reading = std::thread::spawn(move || read_to_end(&mut stream));
     assert_eq!(server.drain(timing), Drained { aborted: 0 });
     assert_eq!(reading.join().unwrap(), "bye");
+}
+
+/// Idle connections are closed before it.
+#[test]
+fn fault_23_a_drain_leaves_it_alone_until_its_time_for_last_words() {
+    let server = start(Options::default());
+    let (mut stream, mut idle) = (upgrade(&server, ""), server.connect());
+    assert!(request(&mut idle, "/nothing").unwrap().starts_with("HTTP/1.1 204"));
+    server.drain.advance(Stage::Sweeping);
+    assert_eq!(read_to_end(&mut idle), "");
+    stream.write_all(b"still").unwrap();
+    expect(&mut stream, "still");
+    server.drain.advance(Stage::Ending);
+    assert_eq!(read_to_end(&mut stream), "bye");
 }
 
 #[test]

@@ -61,6 +61,7 @@ const STORE_BREAKER: Settings = Settings {
     failure_percent: 50,
     slow_after: u64::MAX,
     slow_percent: 101,
+    first_pause: 250_000_000,
     pause: 250_000_000,
     trials: 1,
 };

@@ -23,7 +23,8 @@ use tidegate_algorithms::time::Now;
 
 use super::config::{Address, RedisConfig};
 use super::keys::{TAGS, crc16, tag_text};
-use super::link::{Link, Target, open, unsent};
+use super::link::{Link, Target};
+use super::open::{open, unsent};
 use crate::batch::{Failure, Lane, Operation, Reply};
 
 /// Hash slots of a Cluster, by its specification.

@@ -9,7 +9,7 @@ use tidegate_algorithms::time::{SECOND, Wall};
 use super::cluster::Cluster;
 use super::config::{Address, RedisConfig, Topology};
 use super::eviction::dropping;
-use super::link::{open, unsent};
+use super::open::{open, unsent};
 use super::{presence, sentinel};
 use crate::batch::Failure;
 use crate::facts::{ClockReading, PATIENCE, ServerFacts};

@@ -29,6 +29,7 @@ mod examine;
 mod failure;
 mod keys;
 mod link;
+mod open;
 mod presence;
 mod script;
 mod sentinel;

@@ -4,7 +4,7 @@ use redis::cmd;
 use tokio::time::timeout;
 
 use super::config::{Address, RedisConfig};
-use super::link::{open, unsent};
+use super::open::{open, unsent};
 use crate::batch::Failure;
 
 /// Asks each Sentinel in turn, each for its share of the time to connect, so that one that does not

@@ -6,7 +6,10 @@ use clap::Command;
 const GROUPS: [(&str, &[&str]); 4] = [
     ("Serve", &["serve", "gateway", "edge"]),
     ("Configure", &["check", "config", "import", "doctor", "token"]),
-    ("Ask a running server", &["health", "decide", "explain", "top", "keys", "revert", "intake"]),
+    (
+        "Ask a running server",
+        &["health", "decide", "explain", "top", "keys", "certificates", "revert", "intake"],
+    ),
     ("Measure", &["load", "saturate", "compare", "plan", "audit", "stub"]),
 ];
 /// The group of whatever is in no other.

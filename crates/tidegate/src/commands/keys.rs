@@ -14,7 +14,7 @@ use super::{EXIT_REFUSED, duration, terminal};
 /// Keys that are asked for at once.
 const PAGE: usize = 1_000;
 
-/// Issues, lists, rotates, moves and revokes API keys.
+/// Issues, lists, rotates, moves, narrows and revokes API keys.
 ///
 /// A token, where one is demanded, is taken from the environment, `TIDEGATE_TOKEN`, or from the file of --token-file.
 /// Exit code 0: done, 1: not.
@@ -32,7 +32,8 @@ enum Action {
     /// Issues a key, and prints it: nobody can learn it later.
     #[command(after_long_help = "\
 Examples:
-  tidegate keys issue --consumer acme --tier pro --days 90")]
+  tidegate keys issue --consumer acme --tier pro --days 90
+  tidegate keys issue --consumer till --routes orders,carts --scopes orders:read")]
     Issue {
         /// Who uses it.
         #[arg(long)]
@@ -40,6 +41,12 @@ Examples:
         /// Its tier, which some policy has numbers for.
         #[arg(long)]
         tier: Option<String>,
+        /// Routes that it opens, separated by commas; all that ask for keys without it.
+        #[arg(long, value_delimiter = ',', value_name = "ROUTES")]
+        routes: Vec<String>,
+        /// Its scopes, separated by commas, which routes ask for by `key_scope`.
+        #[arg(long, value_delimiter = ',', value_name = "SCOPES")]
+        scopes: Vec<String>,
         /// How long it lasts: days, or as 12h or 90d; for ever without it.
         #[arg(long, value_name = "TIME", value_parser = duration::of_days)]
         days: Option<Duration>,
@@ -81,6 +88,33 @@ Examples:
         /// The tier; none without it.
         tier: Option<String>,
     },
+    /// Says which routes a key opens: 403 on all others.
+    #[command(after_long_help = "\
+Examples:
+  tidegate keys set-routes 5f2c9a orders carts
+  tidegate keys set-routes 5f2c9a --all")]
+    SetRoutes {
+        /// The key's id.
+        #[arg(value_parser = id)]
+        id: String,
+        /// The routes.
+        #[arg(required_unless_present = "all", conflicts_with = "all")]
+        routes: Vec<String>,
+        /// All routes that ask for keys.
+        #[arg(long)]
+        all: bool,
+    },
+    /// Gives a key these scopes, and no others.
+    #[command(after_long_help = "\
+Examples:
+  tidegate keys set-scopes 5f2c9a orders:read orders:write")]
+    SetScopes {
+        /// The key's id.
+        #[arg(value_parser = id)]
+        id: String,
+        /// The scopes; none without them.
+        scopes: Vec<String>,
+    },
 }
 
 impl Keys {
@@ -118,8 +152,13 @@ impl Action {
             client.ask(method, path, Some(&body)).map(|reply| vec![reply])
         };
         match self {
-            Self::Issue { consumer, tier, days } => {
+            Self::Issue { consumer, tier, routes, scopes, days } => {
                 let mut body = json!({ "consumer": consumer });
+                for (field, names) in [("routes", routes), ("scopes", scopes)] {
+                    if !names.is_empty() {
+                        body[field] = names.into();
+                    }
+                }
                 if let Some(tier) = tier {
                     body["tier"] = tier.into();
                 }
@@ -135,6 +174,13 @@ impl Action {
             }
             Self::Revoke { id } => client.ask("DELETE", &format!("/v1/keys/{id}"), None).map(|_| Vec::new()),
             Self::SetTier { id, tier } => one("PATCH", &format!("/v1/keys/{id}"), json!({ "tier": tier })),
+            Self::SetRoutes { id, routes, all } => {
+                let routes = (!all).then_some(routes);
+                one("PATCH", &format!("/v1/keys/{id}"), json!({ "routes": routes }))
+            }
+            Self::SetScopes { id, scopes } => {
+                one("PATCH", &format!("/v1/keys/{id}"), json!({ "scopes": scopes }))
+            }
         }
     }
 }
@@ -183,6 +229,12 @@ fn sentence(key: &Value) -> String {
             line.push_str(&format!(", {before} {}", text(name)));
         }
     }
+    for (name, before) in [("routes", "for the routes"), ("scopes", "with the scopes")] {
+        let names: Vec<&str> = key[name].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        if !names.is_empty() {
+            line.push_str(&format!(", {before} {}", names.join(" ").escape_debug()));
+        }
+    }
     line.push('\n');
     line
 }
@@ -202,6 +254,8 @@ mod tests {
     fn a_key_reads_as_a_sentence() {
         let shown = json!({"id": "abc", "consumer": "a \u{1b}[31m", "tier": "pro", "last_used": "2026-11-23T08:00:00Z"});
         assert_eq!(sentence(&shown), "abc of a \\u{1b}[31m, tier pro, last used 2026-11-23T08:00:00Z\n");
+        let narrow = json!({"id": "abc", "consumer": "acme", "routes": ["a", "b"], "scopes": ["a:read"]});
+        assert_eq!(sentence(&narrow), "abc of acme, for the routes a b, with the scopes a:read\n");
         let issued = json!({"key": "tgk_abc_x", "id": "abc", "consumer": "acme"});
         assert_eq!(sentence(&issued), "tgk_abc_x\n  keep it: it is not shown again\n  abc of acme\n");
     }

@@ -1,6 +1,7 @@
 //! The commands, one file each. A command writes to what it is given and returns an exit code.
 
 pub mod audit;
+pub mod certificates;
 pub mod check;
 pub mod compare;
 pub mod config;

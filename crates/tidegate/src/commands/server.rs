@@ -88,8 +88,8 @@ pub(super) fn agent(url: &str, ca: Option<&Path>, deadline: Duration) -> Result<
     let authorities = authorities.map_err(|error| format!("--ca {error}\n"))?;
     let settings = TlsSettings {
         authorities: authorities.map(Into::into),
-        server_name: None,
         protocols: vec!["http/1.1"],
+        ..TlsSettings::default()
     };
     let client = TlsClient::new(settings).map_err(|error| match ca {
         Some(file) => format!("--ca {}: {error}\n", file.display()),

@@ -3,10 +3,9 @@
 use std::path::PathBuf;
 
 use serde_json::{Value as Json, json};
-use tidegate_gateway::access_log::{AccessLogSettings, Destination, LineFormat as Format, SampleRule};
+use tidegate_gateway::access_log::SampleRule;
 
 use super::list::Item;
-use super::settings::AccessLog;
 use super::value::{TomlType, Value, choice};
 
 choice! {
@@ -65,23 +64,5 @@ impl Item for SampleRule {
 
     fn parse(text: &str) -> Option<Self> {
         text.parse().ok()
-    }
-}
-
-impl AccessLog {
-    /// The log that these ask for, if they do.
-    pub(crate) fn wanted(&self) -> Option<AccessLogSettings> {
-        let destination = match &self.to {
-            LogPlace::Off => return None,
-            LogPlace::Stdout => Destination::Stdout,
-            LogPlace::File(path) => {
-                Destination::File { path: path.clone(), max_bytes: self.max_bytes.0, keep: self.keep }
-            }
-        };
-        let format = match self.format {
-            LineFormat::Json => Format::Json,
-            LineFormat::Combined => Format::Combined,
-        };
-        Some(AccessLogSettings { destination, format, rules: self.sample.clone() })
     }
 }

@@ -9,8 +9,8 @@ use tidegate_algorithms::policy;
 
 use super::Config;
 use super::document::{Document, Entries};
+use super::listener::{ADDRESS_OF_ITS_OWN, Listener, clash, listen_addresses};
 use super::mistake::{Found, Mistake, Origin, path};
-use super::services::{ADDRESS_OF_ITS_OWN, Listener, clash, listen_addresses};
 
 /// Reads tables of the file and notes what is wrong with them.
 #[derive(Debug)]

@@ -7,13 +7,10 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use serde_json::Value as Json;
-use tidegate_algorithms::policy::unknown_key;
 use toml::Spanned;
 use toml::de::{DeInteger, DeTable, DeValue};
 
 use super::mistake::{Found, MAX_MISTAKES, Mistake, Origin, Position};
-use super::services::ServiceConfig;
-use super::settings::{GROUPS, TABLE};
 use super::value::TomlType;
 
 /// Largest file that is read, in bytes.
@@ -22,7 +19,7 @@ pub const MAX_FILE_BYTES: usize = 4 << 20;
 /// A parsed file; the default is one that is not there.
 #[derive(Debug, Default)]
 pub(super) struct Document<'a> {
-    root: DeTable<'a>,
+    pub(super) root: DeTable<'a>,
     lines: Lines<'a>,
     /// What is wrong with the syntax.
     pub(super) syntax: Found,
@@ -118,65 +115,7 @@ impl<'a> Document<'a> {
         self.at(&found.span())
     }
 
-    /// Finds keys that nothing reads, neither a setting nor a service, and tables that are not tables.
-    pub(super) fn find_unknown_keys(&self, services: &[ServiceConfig], found: &mut Found) {
-        let tables: Vec<&'static str> =
-            services.iter().flat_map(|it| it.tables).map(|table| table.path).collect();
-        for (key, value) in self.root.iter() {
-            let name = key.get_ref().as_ref();
-            let is_group = GROUPS.iter().any(|(group, _)| *group == name);
-            match value.get_ref() {
-                DeValue::Table(table) if is_group => self.find_unknown_keys_in(name, table, &tables, found),
-                other if is_group => found.push(Mistake {
-                    origin: self.at(&value.span()),
-                    path: name.to_owned(),
-                    problem: TomlType::of(other).described().to_owned(),
-                    accepted: format!("a table: [{name}]"),
-                }),
-                _ if tables.contains(&name) || TABLE.iter().any(|setting| setting.path == name) => {}
-                _ => {
-                    let tops = TABLE.iter().map(|s| s.path).filter(|path| !path.contains('.'));
-                    let tables = tables.iter().copied().filter(|path| !path.contains('.'));
-                    let names = tops.chain(GROUPS.iter().map(|(group, _)| *group)).chain(tables);
-                    found.push(self.stranger(&key.span(), name.to_owned(), names));
-                }
-            }
-        }
-    }
-
-    fn find_unknown_keys_in(
-        &self,
-        group: &str,
-        table: &DeTable<'_>,
-        tables: &[&'static str],
-        found: &mut Found,
-    ) {
-        let in_group = |path: &'static str| path.strip_prefix(group)?.strip_prefix('.');
-        let paths = TABLE.iter().map(|setting| setting.path).chain(tables.iter().copied());
-        let known: Vec<_> = paths.filter_map(in_group).collect();
-        let unknown = table.keys().filter(|key| !known.contains(&key.get_ref().as_ref()));
-        found.extend(unknown.map(|key| {
-            self.stranger(&key.span(), format!("{group}.{}", key.get_ref()), known.iter().copied())
-        }));
-    }
-
-    fn stranger<'n>(
-        &self,
-        span: &Range<usize>,
-        path: String,
-        known: impl Iterator<Item = &'n str>,
-    ) -> Mistake {
-        let known: Vec<_> = known.collect();
-        let key = path.rsplit('.').next().unwrap_or_default();
-        Mistake {
-            origin: self.at(span),
-            path: path.escape_debug().collect(),
-            problem: unknown_key(key, known.iter().copied()),
-            accepted: known.join(", "),
-        }
-    }
-
-    fn at(&self, span: &Range<usize>) -> Origin {
+    pub(super) fn at(&self, span: &Range<usize>) -> Origin {
         Origin::File(self.lines.position(span.start))
     }
 }

@@ -13,8 +13,9 @@ use tidegate_edge::documents::EdgeLayer;
 use tidegate_limiter::policy_set::FileLayer;
 
 use super::checker::Checker;
+use super::listener::{Listener, ListenerTls, ServiceListener, TlsSource};
 use super::policies::RETURNABLE;
-use super::services::{Listener, ListenerTls, ServiceConfig, ServiceListener, Table, TlsSource, list_schema};
+use super::service::{ServiceConfig, Table, list_schema};
 use super::{Config, RegionName, gateway};
 
 /// The table that holds the lists, beside its settings.

@@ -12,8 +12,8 @@ use rustix::fs::{Access, access};
 use tidegate_edge::geo::Database;
 
 use super::access_log::LogPlace;
+use super::listener::listen_addresses;
 use super::mistake::{Found, Mistake};
-use super::services::listen_addresses;
 use super::{Loaded, Mistakes};
 
 impl Loaded {

@@ -6,7 +6,8 @@ use clap::error::Error;
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 
 use super::resolve::Flags;
-use super::settings::{Setting, TABLE};
+use super::setting::Setting;
+use super::settings::TABLE;
 
 impl Args for Flags {
     fn augment_args(command: Command) -> Command {

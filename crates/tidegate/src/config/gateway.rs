@@ -22,7 +22,8 @@ use tidegate_net::tls::{HTTP, TlsSettings};
 
 use super::checker::Checker;
 use super::document::Document;
-use super::services::{Listener, ListenerTls, ServiceConfig, ServiceListener, Table, TlsSource};
+use super::listener::{Listener, ListenerTls, ServiceListener, TlsSource};
+use super::service::{ServiceConfig, Table};
 use super::{Config, tls};
 
 /// Most listeners of a gateway.
@@ -150,7 +151,12 @@ fn unshown_certificates(Config { gateway, listeners, .. }: &Config) -> Vec<Strin
     if listeners.is_empty() || listeners.iter().any(|it| it.tls.client_ca.is_some()) {
         return Vec::new();
     }
-    let asks = |route: &&Arc<RouteConfig>| matches!(route.auth, Some(Auth::Certificate(_)));
+    let is_certificate = |way: &Auth| matches!(way, Auth::Certificate(_));
+    // One of several ways leaves the others.
+    let asks = |route: &&Arc<RouteConfig>| match &route.auth {
+        Some(Auth::Any { .. }) | None => false,
+        Some(auth) => auth.ways().iter().any(is_certificate),
+    };
     let routes = gateway.config().routes;
     let warning = |route: &Arc<RouteConfig>| {
         format!(

@@ -11,8 +11,9 @@ use tidegate_net::tls;
 
 use super::checker::Checker;
 use super::document::Document;
+use super::listener::{Listener, ServiceListener};
 use super::mistake::{Found, Mistake, Origin};
-use super::services::{Listener, ServiceConfig, ServiceListener, Table, list_schema};
+use super::service::{ServiceConfig, Table, list_schema};
 use super::{Config, gateway};
 
 /// The table that holds the lists, beside its settings.

@@ -16,8 +16,10 @@
 //! Rejected: deserialising into serde structs. It stops at the first mistake, and loses the place
 //! of a value by the time its range can be checked.
 
+mod access;
 mod access_log;
 mod acme;
+mod acme_values;
 mod checker;
 mod choices;
 mod declared;
@@ -25,24 +27,30 @@ mod document;
 mod edge;
 mod endpoint;
 mod explain;
+mod file_stamp;
 mod files;
 mod flags;
 mod gateway;
 mod intake;
 mod intake_lists;
 mod list;
+mod listener;
 mod mistake;
 mod policies;
 mod reference;
 mod resolve;
 mod secret;
+mod secured;
+mod service;
 mod services;
+mod setting;
 mod settings;
 mod source;
 mod telemetry;
 mod tls;
 mod token_file;
 mod tokens;
+mod unknown;
 mod value;
 pub mod watch;
 
@@ -57,16 +65,20 @@ use tidegate_gateway::documents::{GatewayLayer, Routes};
 use tidegate_limiter::documents::Policies;
 use tidegate_limiter::policy_set::FileLayer;
 
+pub(crate) use access::Access;
 pub use access_log::{LineFormat, LogPlace};
-pub use acme::{AcmeChallenge, CertificateName, DirectoryUrl, MailAddress};
+pub use acme_values::{AcmeChallenge, CertificateName, DirectoryUrl, MailAddress};
 pub use checker::Checker;
 pub use choices::{ClientField, OnMissingPolicy, OnNoMatch, OnStaleKeys, ProxyHeaders};
 pub use document::MAX_FILE_BYTES;
 pub use endpoint::CollectorUrl;
+pub(crate) use file_stamp::{Stamp, stamp};
 pub use gateway::GatewayListener;
 pub use intake::{Acknowledge, FieldName, IntakeCost, PartitionBy, PolicyName};
 pub use intake_lists::IntakeLists;
 pub use list::{Host, RegionName, WebOrigin};
+pub(crate) use listener::listen_addresses;
+pub use listener::{Listener, ListenerTls, ServiceListener, TlsSource};
 pub use mistake::{MAX_MISTAKES, Mistake, Mistakes, Origin, Position};
 pub use policies::MAX_OVERRIDES;
 pub use reference::{reference, schema};
@@ -74,25 +86,25 @@ pub use resolve::{
     Environment, FILE_VARIABLE, Flags, INTAKE_SERVER_VARIABLE, SERVER_VARIABLE, TOKEN_VARIABLE,
 };
 pub use secret::{Place, Secret, Store};
-pub(crate) use services::listen_addresses;
-pub use services::{
-    Listener, ListenerTls, SERVICES, Serve, ServiceConfig, ServiceListener, Table, TlsSource,
-};
+pub use secured::{Secured, TlsMistake};
+pub use service::{Serve, ServiceConfig, Table};
+pub use services::SERVICES;
+pub use setting::Setting;
 pub use settings::{
     AccessLog, Acme, Admin, Edge, GROUPS, Gateway, Grpc, Http, Intake, Limits, Log, Memory, Resp, Runtime,
-    Setting, Settings, Shared, TABLE, Telemetry,
+    Settings, Shared, TABLE, Telemetry,
 };
 pub use source::{OperatorToken, Source};
 pub use telemetry::{ExportFields, Ratio, ResourceAttribute, ServiceName};
+pub use tls::load_tls;
 pub(crate) use tls::stamps;
-pub use tls::{Secured, TlsMistake, load_tls};
 pub(crate) use token_file::read as read_token;
-pub(crate) use tokens::{Access, unguarded};
+pub(crate) use tokens::unguarded;
 pub use value::{Bytes, Durability, LogFormat, LogLevel, TomlType, Value};
 
 use document::Document;
+use listener::{ADDRESS_OF_ITS_OWN, clash};
 use resolve::Resolver;
-use services::{ADDRESS_OF_ITS_OWN, clash};
 
 /// The file's name, for messages, and its contents.
 #[derive(Clone, Copy, Debug)]
@@ -193,7 +205,7 @@ pub fn load_for(
     flags: &Flags,
 ) -> Result<Loaded, Mistakes> {
     let document = file.map_or_else(Document::default, |file| Document::parse(file.bytes));
-    let mut resolver = Resolver::new(&document, environment, flags);
+    let mut resolver = Resolver::new(TABLE, &document, environment, flags);
     let settings = Settings::resolve(&mut resolver);
     let tokens = tokens::check(&document, &mut resolver.found);
     let mut config = Config::new(services, settings, tokens);

@@ -16,8 +16,9 @@ use tidegate_net::tls;
 
 use super::checker::Checker;
 use super::document::Document;
+use super::listener::{Listener, ServiceListener};
 use super::mistake::{Found, Mistake, Origin, path};
-use super::services::{Listener, ServiceConfig, ServiceListener, Table};
+use super::service::{ServiceConfig, Table};
 use super::value::shown;
 use super::{Config, Settings, gateway};
 

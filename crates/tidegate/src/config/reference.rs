@@ -8,7 +8,8 @@ use serde_json::{Map, Value as Json, json};
 use tidegate_gateway::config::{Key, ROUTE_KEYS, UPSTREAM_KEYS, with_breaker};
 
 use super::services::SERVICES;
-use super::settings::{GROUPS, Setting, TABLE};
+use super::setting::Setting;
+use super::settings::{GROUPS, TABLE};
 use super::value::TomlType;
 use super::{edge, intake_lists};
 

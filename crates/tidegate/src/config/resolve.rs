@@ -7,16 +7,14 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 
-use tidegate_algorithms::policy::nearest;
-
 use super::document::Document;
 use super::mistake::{Found, Mistake, Origin};
-use super::settings::{Setting, TABLE};
+use super::setting::Setting;
 use super::telemetry;
 use super::value::{TomlType, Value, shown};
 
 /// What every variable of ours starts with.
-const PREFIX: &str = "TIDEGATE_";
+pub(super) const PREFIX: &str = "TIDEGATE_";
 
 /// Names the file itself, so it is no setting.
 pub const FILE_VARIABLE: &str = "TIDEGATE_CONFIG";
@@ -30,25 +28,12 @@ pub const INTAKE_SERVER_VARIABLE: &str = "TIDEGATE_INTAKE_SERVER";
 pub(super) const TOKEN_FILE_VARIABLE: &str = "TIDEGATE_ADMIN_TOKEN_FILE";
 /// The operator's token itself.
 pub(super) const ADMIN_TOKEN: &str = "TIDEGATE_ADMIN_TOKEN";
-/// What is no setting and no typing mistake either. The last three are read by the client libraries, for where the
-/// service is, and by their tests, for the binary and for their folder.
-const NO_SETTINGS: [&str; 8] = [
-    FILE_VARIABLE,
-    TOKEN_VARIABLE,
-    SERVER_VARIABLE,
-    INTAKE_SERVER_VARIABLE,
-    TOKEN_FILE_VARIABLE,
-    "TIDEGATE_URL",
-    "TIDEGATE_BIN",
-    "TIDEGATE_CLIENTS",
-];
-
 /// The variables of the environment that start with `TIDEGATE_`, and those of OpenTelemetry that are known. An empty one counts
 /// as unset.
 #[derive(Clone, Debug, Default)]
 pub struct Environment {
     /// `None`: not UTF-8.
-    values: BTreeMap<String, Option<String>>,
+    pub(super) values: BTreeMap<String, Option<String>>,
 }
 
 impl Environment {
@@ -69,19 +54,6 @@ impl Environment {
     pub(super) fn with_token(mut self, token: String) -> Self {
         self.values.insert(ADMIN_TOKEN.to_owned(), Some(token));
         self
-    }
-
-    /// Variables that are spelt like ours and name no setting: likely a typing mistake.
-    #[must_use]
-    pub fn unknown_variables(&self) -> Vec<String> {
-        let known: Vec<_> = TABLE.iter().map(Setting::environment_name).collect();
-        let ours = self.values.keys().filter(|name| name.starts_with(PREFIX));
-        let strange = ours.filter(|name| !NO_SETTINGS.contains(&name.as_str()) && !known.contains(name));
-        let said = |name: &String| match nearest(name, known.iter().map(String::as_str)) {
-            Some(meant) => format!("environment {name} names no setting; did you mean {meant}?"),
-            None => format!("environment {name} names no setting"),
-        };
-        strange.map(said).collect()
     }
 
     /// What the variables of OpenTelemetry ask for and do not get.
@@ -120,6 +92,8 @@ struct Candidate<'a> {
 
 /// Picks the value of each setting and remembers where it came from.
 pub(super) struct Resolver<'a> {
+    /// All settings.
+    table: &'static [Setting],
     document: &'a Document<'a>,
     environment: &'a Environment,
     flags: &'a Flags,
@@ -128,14 +102,19 @@ pub(super) struct Resolver<'a> {
 }
 
 impl<'a> Resolver<'a> {
-    pub(super) fn new(document: &'a Document<'a>, environment: &'a Environment, flags: &'a Flags) -> Self {
-        Self { document, environment, flags, origins: Vec::new(), found: Found::default() }
+    pub(super) fn new(
+        table: &'static [Setting],
+        document: &'a Document<'a>,
+        environment: &'a Environment,
+        flags: &'a Flags,
+    ) -> Self {
+        Self { table, document, environment, flags, origins: Vec::new(), found: Found::default() }
     }
 
     /// The setting's value; its default if what was given is wrong (and reported).
     pub(super) fn value<T: Value>(&mut self, path: &'static str, default: &str, range: &T::Range) -> T {
         let mut chosen = None;
-        let variable = self.variable(setting(path).map(Setting::environment_name));
+        let variable = self.variable(self.setting(path).map(Setting::environment_name));
         let standard = self.variable(telemetry::standard_variable(path).map(str::to_owned));
         let scalar = self.document.scalar(path);
         let file = scalar.as_ref().map(|scalar| Candidate {
@@ -161,7 +140,7 @@ impl<'a> Resolver<'a> {
 
     fn flag(&self, path: &str) -> Option<Candidate<'a>> {
         let text = self.flags.values.get(path)?;
-        let origin = Origin::Flag(format!("--{}", setting(path)?.flag_name()?));
+        let origin = Origin::Flag(format!("--{}", self.setting(path)?.flag_name()?));
         Some(Candidate { origin, text: Some(text), written: None })
     }
 
@@ -170,10 +149,10 @@ impl<'a> Resolver<'a> {
         let text = self.environment.values.get(&name)?.as_deref();
         Some(Candidate { origin: Origin::Environment(name), text, written: None })
     }
-}
 
-fn setting(path: &str) -> Option<&'static Setting> {
-    TABLE.iter().find(|setting| setting.path == path)
+    fn setting(&self, path: &str) -> Option<&'static Setting> {
+        self.table.iter().find(|setting| setting.path == path)
+    }
 }
 
 fn read<T: Value>(candidate: &Candidate<'_>, path: &str, range: &T::Range) -> Result<T, Mistake> {

@@ -5,7 +5,6 @@ use std::fmt;
 
 use serde_json::{Value as Json, json};
 
-use super::settings::Settings;
 use super::value::{MAX_TEXT, TomlType, Value};
 
 /// A text that must not appear in any output.
@@ -163,17 +162,6 @@ impl Value for Place {
 impl fmt::Debug for Place {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(&self.show())
-    }
-}
-
-impl Settings {
-    /// The URL of the database that holds the stored configuration; `None`: the data directory.
-    #[must_use]
-    pub fn control_url(&self) -> Option<&Secret> {
-        match (&self.control, &self.store) {
-            (Place::Postgres(url), _) | (Place::Auto, Store::Postgres(url)) => Some(url),
-            (Place::Auto | Place::Local, _) => None,
-        }
     }
 }
 

@@ -9,64 +9,25 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use serde_json::Value as Json;
 use tidegate_algorithms::balance::round_trip::TierBounds;
 use tidegate_gateway::access_log::SampleRule;
 use tidegate_intake::EndpointUrl;
 use tidegate_net::proxied::Network;
 
 use super::access_log::{LineFormat, LogPlace};
-use super::acme::{AcmeChallenge, CertificateName, DirectoryUrl, MailAddress};
+use super::acme_values::{AcmeChallenge, CertificateName, DirectoryUrl, MailAddress};
 use super::choices::{ClientField, OnMissingPolicy, OnNoMatch, OnStaleKeys, ProxyHeaders};
 use super::endpoint::CollectorUrl;
 use super::intake::{Acknowledge, FieldName, IntakeCost, PartitionBy, PolicyName};
 use super::list::{Host, RegionName, WebOrigin};
 use super::resolve::Resolver;
 use super::secret::{Place, Secret, Store};
+use super::setting::Setting;
 use super::telemetry::{ExportFields, Ratio, ResourceAttribute, ServiceName};
-use super::value::{Bytes, Durability, LogFormat, LogLevel, TomlType, Value};
+use super::value::{Bytes, Durability, LogFormat, LogLevel, Value};
 
 const fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
-}
-
-/// What the table knows of one setting.
-#[derive(Debug)]
-pub struct Setting {
-    /// Its place in the file: `http.listen`.
-    pub path: &'static str,
-    /// What it does.
-    pub doc: &'static str,
-    /// The default, as it would be written in the environment. Empty: none.
-    pub default: &'static str,
-    /// Whether it has a flag. Secrets have none, because flags show in `ps`.
-    pub flag: bool,
-    /// The types of TOML it may be written in.
-    pub types: &'static [TomlType],
-    /// What is accepted, in words.
-    pub accepted: fn() -> String,
-    /// What is accepted, as a JSON schema.
-    pub schema: fn() -> Json,
-}
-
-impl Setting {
-    /// The name of its environment variable.
-    #[must_use]
-    pub fn environment_name(&self) -> String {
-        format!("TIDEGATE_{}", self.path.replace('.', "_").to_uppercase())
-    }
-
-    /// The variable of OpenTelemetry's that stands for the same.
-    #[must_use]
-    pub fn standard_variable(&self) -> Option<&'static str> {
-        super::telemetry::standard_variable(self.path)
-    }
-
-    /// The name of its flag, without the dashes; none for what must not show in `ps`.
-    #[must_use]
-    pub fn flag_name(&self) -> Option<String> {
-        self.flag.then(|| self.path.replace(['.', '_'], "-"))
-    }
 }
 
 /// What each listener that can have TLS says of it: the files, all or none.
@@ -94,6 +55,17 @@ impl TlsSettings {
     #[must_use]
     pub fn files(&self) -> [&Option<PathBuf>; 3] {
         [&self.certificate, &self.key, &self.client_ca]
+    }
+}
+
+impl Settings {
+    /// The URL of the database that holds the stored configuration; `None`: the data directory.
+    #[must_use]
+    pub fn control_url(&self) -> Option<&Secret> {
+        match (&self.control, &self.store) {
+            (Place::Postgres(url), _) | (Place::Auto, Store::Postgres(url)) => Some(url),
+            (Place::Auto | Place::Local, _) => None,
+        }
     }
 }
 
@@ -387,6 +359,8 @@ settings! {
         policies: Vec<PolicyName> = "", ();
         /// What a batch costs under these policies: 1, or 1 for each metric.
         cost: IntakeCost = "batches", ();
+        /// What becomes of batches while a policy that `intake.policies` lists is not in force, since another node or a new file has taken it away: they are answered 503, or not limited by it.
+        on_missing_policy: OnMissingPolicy = "deny", ();
         /// How long a batch that is sent again, under the same `Idempotency-Key` or as the same bytes of a remote write, is answered without being kept again. Up to 100000 batches are known.
         repeat_window: Duration = "10m", seconds(0)..=seconds(86_400);
         /// Partitions of the log. It cannot be changed while the log has lines.
@@ -460,7 +434,7 @@ settings! {
         buffered_bytes: Bytes = "256 MiB", Bytes(1 << 20)..=Bytes(1 << 40);
         /// How long a client may take to send a request's header, the first one's from connecting, and how long for a TLS handshake.
         header_deadline: Duration = "10s", Duration::from_millis(100)..=seconds(600);
-        /// How long requests in flight may take to finish after SIGTERM.
+        /// How long requests in flight, streams, WebSockets and connections of the edge may take to finish after SIGTERM.
         drain_deadline: Duration = "30s", seconds(0)..=seconds(3_600);
     }
 

@@ -9,42 +9,20 @@ use std::time::Duration;
 use serde_json::{Map, Value as Json, json};
 use tidegate_net::tls::{self, NamedCertificates, PairFiles, Tls, TlsConfig, TlsError, TlsFile, TlsFiles};
 
+use super::file_stamp::{Stamp, stamp};
+use super::listener::{ListenerTls, ServiceListener, TlsSource, listeners, origin_of};
 use super::mistake::{Found, Mistake};
-use super::services::{Listener, ListenerTls, ServiceListener, TlsSource, listeners, origin_of};
+use super::secured::{Secured, TlsMistake};
 use super::settings::TlsSettings;
-use super::watch::{Stamp, stamp};
 use super::{Config, Loaded};
 
 /// A certificate that is good for less than this is worth a warning.
 const SOON: Duration = Duration::from_secs(7 * 86_400);
 
-/// A listener that has TLS.
-#[derive(Clone, Debug)]
-pub struct Secured {
-    /// Which one.
-    pub listener: Listener,
-    /// Its TLS.
-    pub tls: Tls,
-    /// What its files were just before they were read.
-    pub(crate) read: Vec<Stamp>,
-}
-
 /// What tells whether `files` have changed.
 pub(crate) fn stamps(TlsFiles { pair, named, client_ca, .. }: &TlsFiles) -> Vec<Stamp> {
     let pairs = pair.iter().chain(named).flat_map(|files| [&files.certificate, &files.key]);
     pairs.chain(client_ca).map(|path| stamp(path)).collect()
-}
-
-/// Why a listener cannot have the TLS that its settings ask for.
-#[derive(Debug, thiserror::Error)]
-#[error("{path}: {error}")]
-pub struct TlsMistake {
-    /// Whose it is.
-    pub listener: Listener,
-    /// The setting that names the file.
-    pub path: String,
-    /// The file and what is wrong with it.
-    pub error: TlsError,
 }
 
 /// Reads the files that TLS settings name; one entry for each listener that has TLS. Listeners that show the

@@ -8,12 +8,12 @@ use serde_json::{Value as Json, json};
 use tidegate_access::tokens::{Credential, MAX_TOKENS, Scope, Tokens};
 use tidegate_net::tls;
 
-use super::Settings;
+use super::access::Access;
 use super::document::Document;
+use super::listener::{Listener, ServiceListener};
 use super::mistake::{Found, MAX_MISTAKES, Mistake, path};
-use super::secret::Secret;
-use super::services::{Listener, ServiceConfig, ServiceListener, Table};
-use super::settings::TlsSettings;
+use super::service::{ServiceConfig, Table};
+use super::settings::{Settings, TlsSettings};
 use super::value::shown;
 
 /// Names that stand for the tokens of the settings, and for clients that needed no token.
@@ -40,36 +40,6 @@ pub(super) const SERVICE: ServiceConfig = ServiceConfig {
     warnings: |_| Vec::new(),
     serve: None,
 };
-
-/// The tokens that are good at each listener.
-#[derive(Clone, Debug)]
-pub(crate) struct Access {
-    pub(crate) http: Tokens,
-    pub(crate) grpc: Tokens,
-    pub(crate) resp: Tokens,
-    pub(crate) intake: Tokens,
-    /// At the edge's registration API.
-    pub(crate) edge: Tokens,
-}
-
-impl Access {
-    /// `tokens` are the file's.
-    pub(crate) fn new(settings: &Settings, tokens: &[Credential]) -> Self {
-        let own = |name: &str, scopes: &[Scope], secret: &Option<Secret>| {
-            secret.as_ref().map(|secret| Credential::new(name, scopes.iter().copied(), secret.expose()))
-        };
-        let operator = [Scope::Refund, Scope::Read, Scope::Configure];
-        let admin = own("admin", &operator, &settings.admin.token);
-        let grpc = own("grpc", &[Scope::Decide], &settings.grpc.token);
-        let resp = own("default", &[Scope::Decide], &settings.resp.password);
-        let edge = own("edge", &[Scope::Read, Scope::Configure], &settings.edge.api_token);
-        let with =
-            |own: Vec<Option<Credential>>| tokens.iter().cloned().chain(own.into_iter().flatten()).collect();
-        let (http, intake) = (with(vec![admin.clone()]), with(vec![admin.clone()]));
-        let edge = with(vec![admin, edge]);
-        Self { http, grpc: with(vec![grpc]), resp: with(vec![resp]), intake, edge }
-    }
-}
 
 /// A listener that other machines can reach, and that nothing guards.
 #[derive(Debug)]

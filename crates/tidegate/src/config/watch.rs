@@ -8,10 +8,7 @@
 //! A file may be good and still not go with the policies that are stored: the caller's `apply` has
 //! the last word, and only what it took over becomes the [`State`].
 
-use std::fs;
 use std::io;
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,6 +17,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 
+use super::file_stamp::{Stamp, stamp};
 use super::{Loaded, Mistakes, Source};
 
 /// Time between two looks at the file.
@@ -72,15 +70,6 @@ impl State {
             }
         }
     }
-}
-
-/// What tells one version of a file from the next; `None`: it is not there.
-pub(crate) type Stamp = Option<(i64, i64, u64, u64)>;
-
-/// The stamp of the file at `path`, symbolic links followed.
-pub(crate) fn stamp(path: &Path) -> Stamp {
-    let metadata = fs::metadata(path).ok()?;
-    Some((metadata.mtime(), metadata.mtime_nsec(), metadata.size(), metadata.ino()))
 }
 
 /// Decides when what changes on the disk is read again.

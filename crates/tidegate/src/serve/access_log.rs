@@ -6,11 +6,33 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_admin::{Families, Family};
-use tidegate_gateway::access_log::{AccessLog, QUEUE_BYTES};
+use tidegate_gateway::access_log::{
+    AccessLog, AccessLogSettings, Destination, LineFormat as Format, QUEUE_BYTES,
+};
 use tokio::signal::unix::{SignalKind, signal};
+
+use crate::config::{self, LineFormat, LogPlace};
 
 /// How long the end of the process waits for a disk that does not take the last lines.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+impl config::AccessLog {
+    /// The log that these ask for, if they do.
+    pub(super) fn wanted(&self) -> Option<AccessLogSettings> {
+        let destination = match &self.to {
+            LogPlace::Off => return None,
+            LogPlace::Stdout => Destination::Stdout,
+            LogPlace::File(path) => {
+                Destination::File { path: path.clone(), max_bytes: self.max_bytes.0, keep: self.keep }
+            }
+        };
+        let format = match self.format {
+            LineFormat::Json => Format::Json,
+            LineFormat::Combined => Format::Combined,
+        };
+        Some(AccessLogSettings { destination, format, rules: self.sample.clone() })
+    }
+}
 
 /// Opens the log's file again on each SIGHUP, as programs that rename logs expect it, until it is dropped.
 ///

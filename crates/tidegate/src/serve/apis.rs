@@ -26,8 +26,10 @@ use tidegate_net::stats::Stats;
 use super::breakers::GatewayBreakers;
 use super::candidate::GatewayCandidate;
 use super::capacity::Load;
+use super::certificates::NodeCertificates;
 use super::edges::{EdgeDecisions, ExplainedEdge, ServedEdge};
 use super::explain_route::{ExplainedRoutes, GatewayAnalytics};
+use super::history::PastNumbers;
 use super::inherited::Inherited;
 use super::intake::ServedIntake;
 use super::intake_reader::IntakeReader;
@@ -117,14 +119,22 @@ pub(super) struct Tools {
     pub(super) intake: Arc<IntakeReader>,
     pub(super) load: Arc<Load>,
     pub(super) runs: Arc<Runs>,
+    certificates: Arc<NodeCertificates>,
+    pub(super) history: Arc<PastNumbers>,
 }
 
 impl Tools {
-    pub(super) fn new(settings: &Settings, configuration: &Configuration) -> Self {
+    pub(super) fn new(
+        settings: &Settings,
+        configuration: &Configuration,
+        certificates: NodeCertificates,
+    ) -> Self {
         Self {
             intake: Arc::default(),
             load: Load::new(configuration.clone()),
             runs: Arc::new(Runs::new(&settings.data_dir)),
+            certificates: Arc::new(certificates),
+            history: Arc::default(),
         }
     }
 
@@ -189,7 +199,9 @@ impl Apis {
             capacity: Some(tools.load.clone()),
             saturation: Some(tools.runs.clone()),
             intake: Some(tools.intake.clone()),
+            history: Some(tools.history.clone()),
             warnings: Some(Arc::new(OfThisProcess)),
+            certificates: Some(tools.certificates.clone()),
             settings: config.shown.iter().map(shown_setting).collect(),
         };
         let admin_routes = admin::routes(&guard, configuration.clone(), limits, explainers, events.clone());

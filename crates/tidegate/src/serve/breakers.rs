@@ -71,6 +71,7 @@ fn shown(BreakerStatus { of, name, judged }: &BreakerStatus) -> Value {
         "failure_percent": rule.failure_percent,
         "slow_percent": rule.slow_percent,
         "slow_ms": rule.slow_after / MILLISECOND,
+        "first_open_seconds": rule.first_pause as f64 / SECOND as f64,
         "open_seconds": rule.pause as f64 / SECOND as f64,
         "trials": rule.trials,
     });

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use tidegate_algorithms::policy::Mode;
-use tidegate_edge::limits::{Asked, ConnectionPermit, Denial, GrantedUnits, LimitedConnection, Limits};
+use tidegate_edge::limits::{Denial, GrantedUnits, LimitPermit, LimitedConnection, Limits, LimitsAnswer};
 use tidegate_limiter::answers::Door;
 use tidegate_limiter::connections::{ConnectionError, ServedConnection};
-use tidegate_limiter::decision::Decision;
 use tidegate_limiter::engine::Engine;
+
+use super::denials::denial;
 
 /// The engine, as the edge's limiter.
 #[derive(Debug)]
@@ -22,12 +22,12 @@ impl Limits for ConnectionLimits {
         &'a self,
         policies: &'a [Arc<str>],
         connection: &'a LimitedConnection<'a>,
-    ) -> Asked<'a, Result<Option<ConnectionPermit>, Denial>> {
+    ) -> LimitsAnswer<'a, Result<Option<LimitPermit>, Denial>> {
         Box::pin(async move {
             let asked = self.engine.decide_connection(policies, self.needs_all, &served(connection)).await;
             match asked {
                 Ok((decision, hold)) => match denial(&decision) {
-                    None => Ok(hold.map(ConnectionPermit::new)),
+                    None => Ok(hold.map(LimitPermit::new)),
                     Some(denial) => Err(denial),
                 },
                 Err(ConnectionError::NoPolicy(policy)) => {
@@ -47,7 +47,7 @@ impl Limits for ConnectionLimits {
         policies: &'a [Arc<str>],
         connection: &'a LimitedConnection<'a>,
         most: u64,
-    ) -> Asked<'a, GrantedUnits> {
+    ) -> LimitsAnswer<'a, GrantedUnits> {
         Box::pin(async move {
             let connection = served(connection);
             let grant = self.engine.take_units(policies, self.needs_all, &connection, most).await;
@@ -60,7 +60,7 @@ impl Limits for ConnectionLimits {
         policies: &'a [Arc<str>],
         connection: &'a LimitedConnection<'a>,
         units: u64,
-    ) -> Asked<'a, ()> {
+    ) -> LimitsAnswer<'a, ()> {
         Box::pin(async move {
             if let Err(error) = self.engine.give_units_back(policies, &served(connection), units).await {
                 tracing::debug!(%error, "units of bytes could not be given back");
@@ -72,15 +72,4 @@ impl Limits for ConnectionLimits {
 fn served<'a>(connection: &LimitedConnection<'a>) -> ServedConnection<'a> {
     let &LimitedConnection { listener, app, client, server_name, country, region } = connection;
     ServedConnection { listener, app, client, server_name, country, region }
-}
-
-fn denial(decision: &Decision) -> Option<Denial> {
-    if decision.allowed {
-        return None;
-    }
-    if decision.no_match() {
-        return Some(Denial::NoMatch);
-    }
-    let denied = decision.parts.iter().filter(|part| !part.verdict.allowed && part.mode == Mode::Enforce);
-    Some(Denial::Quota { policies: denied.map(|part| part.policy.to_string()).collect() })
 }

@@ -37,8 +37,8 @@ use super::StartError;
 use super::connection_limits::ConnectionLimits;
 use super::registrations::{ByToken, ControlStore};
 use super::standalone::{BoundService, Door};
-use crate::config::watch::{Change, Stamp, stamp};
-use crate::config::{Config, Listener, OnMissingPolicy};
+use crate::config::watch::Change;
+use crate::config::{Config, Listener, OnMissingPolicy, Stamp, stamp};
 
 /// How often the file of the database is looked at.
 const DATABASE_POLL: Duration = Duration::from_secs(2);

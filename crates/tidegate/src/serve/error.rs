@@ -8,8 +8,10 @@ use thiserror::Error;
 use tidegate_edge::geo::DatabaseError;
 use tidegate_net::listen::ListenError;
 
-use super::inherited::InheritError;
 use crate::config::TlsMistake;
+
+/// Most sockets that are taken: there are fewer listeners.
+pub(super) const MAX_SOCKETS: usize = 16;
 
 /// What could not be had.
 #[derive(Debug, Error)]
@@ -71,6 +73,25 @@ pub enum StartError {
     /// The URL of PostgreSQL, for counters or for the configuration.
     #[error(transparent)]
     Postgres(#[from] tidegate_store::postgres::UrlError),
+}
+
+/// Why a socket cannot be taken over.
+#[derive(Debug, Error)]
+pub enum InheritError {
+    /// `LISTEN_FDS` is no number, or too large a one.
+    #[error("LISTEN_FDS is {0:?} (accepted: a number up to {MAX_SOCKETS})")]
+    Count(String),
+    /// It is no listening TCP socket.
+    #[error("descriptor {descriptor} of the service manager cannot be used: {source}")]
+    Socket {
+        /// Its number.
+        descriptor: usize,
+        /// Why not.
+        source: io::Error,
+    },
+    /// No listener has its address.
+    #[error("the service manager listens on {0}, which is no listener's address: see http.listen")]
+    Stranger(SocketAddr),
 }
 
 /// How to listen somewhere else.

@@ -25,6 +25,7 @@ use tidegate_net::runtime::{Cores, available_cores};
 use tidegate_net::stats::{Route, Stats};
 
 use super::StartError;
+use super::flow_metrics::FlowMetrics;
 use super::operator::BUILD;
 use super::upstream_metrics::UpstreamMetrics;
 
@@ -84,6 +85,7 @@ impl GatewayApp {
         metrics.register(Lifecycle { drain: drain.clone() });
         metrics.register(Servers::default().with("gateway", proxy_gate.stats.clone()));
         metrics.register(UpstreamMetrics(Arc::clone(&gateway)));
+        metrics.register(FlowMetrics(Arc::clone(&gateway)));
         let pages = OperatorPages(Operator::new(Readiness::new(drain.clone()), metrics));
         let service = GatewayService::new(Arc::clone(&gateway));
         Ok(Self {
@@ -109,7 +111,9 @@ impl GatewayApp {
         cores.spawn_on(0, async move { gateway.maintain().await });
         drain.advance(Stage::Ready);
         stop.await;
-        let drained = drain.run(DrainTiming::default()).await;
+        // No other process takes over from this one: who ends it does not wait for WebSockets.
+        let default = DrainTiming::default();
+        let drained = drain.run(DrainTiming { last_words: default.deadline, ..default }).await;
         cores.stop();
         drained
     }

@@ -11,36 +11,13 @@
 //! Deliberately absent: Unix sockets and datagrams.
 
 use std::env;
-use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::num::NonZeroUsize;
 
 use listenfd::ListenFd;
 use tidegate_net::listen::{ListenConfig, Listeners};
 
-use super::StartError;
-
-/// Most sockets that are taken: there are fewer listeners.
-const MAX_SOCKETS: usize = 16;
-
-/// Why a socket cannot be taken over.
-#[derive(Debug, thiserror::Error)]
-pub enum InheritError {
-    /// `LISTEN_FDS` is no number, or too large a one.
-    #[error("LISTEN_FDS is {0:?} (accepted: a number up to {MAX_SOCKETS})")]
-    Count(String),
-    /// It is no listening TCP socket.
-    #[error("descriptor {descriptor} of the service manager cannot be used: {source}")]
-    Socket {
-        /// Its number.
-        descriptor: usize,
-        /// Why not.
-        source: io::Error,
-    },
-    /// No listener has its address.
-    #[error("the service manager listens on {0}, which is no listener's address: see http.listen")]
-    Stranger(SocketAddr),
-}
+use super::error::{InheritError, MAX_SOCKETS, StartError};
 
 /// The sockets that were passed on and are not taken yet, and how the others are bound.
 #[derive(Debug)]

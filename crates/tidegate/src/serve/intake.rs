@@ -12,7 +12,7 @@ use tidegate_intake::access::{Access, AccessError, Right};
 use tidegate_intake::alerts::{Alerts, Webhook, alerts};
 use tidegate_intake::counters::Counters;
 use tidegate_intake::forward::{self, Forwards, Topics};
-use tidegate_intake::limits::{Denial, LimitedBatch, Limits, Ruling};
+use tidegate_intake::limits::{Denial, LimitedBatch, Limits, LimitsAnswer, Ruling};
 use tidegate_intake::settings::IntakeSettings;
 use tidegate_intake::statsd::Statsd;
 use tidegate_intake::{ClientSeries, Intake, IntakeService, MetricLines, Parts, TEMPLATES};
@@ -28,12 +28,13 @@ use tidegate_net::listen::{ListenError, Listeners};
 use tidegate_net::runtime::Cores;
 use tidegate_net::stats::Stats;
 
+use super::denials::denial;
 use super::intake_metrics::{
     AlertMetrics, ForwardMetrics, IntakeMetrics, LogMetrics, SeriesMetrics, StatsdMetrics,
 };
 use super::standalone::{BoundService, Door};
 use super::{StartError, whole};
-use crate::config::{Config, IntakeCost, IntakeLists, Listener, Settings};
+use crate::config::{Config, IntakeCost, IntakeLists, Listener, OnMissingPolicy, Settings};
 
 /// What policies know a batch by, beside its client: the attribute `resource`.
 const RESOURCE: &str = "metrics";
@@ -56,9 +57,9 @@ pub(crate) const FOLDER: &str = "intake";
 /// An intake with its socket bound.
 #[derive(Debug)]
 pub(super) struct ServedIntake {
-    intake: Arc<Intake<IntakeLimits>>,
+    intake: Arc<Intake>,
     settings: IntakeSettings,
-    server: (Server<IntakeService<IntakeLimits>>, Listeners),
+    server: (Server<IntakeService>, Listeners),
     stats: Arc<Stats>,
     webhook: Webhook,
     statsd: Option<CountedStatsd>,
@@ -119,6 +120,7 @@ impl ServedIntake {
         let limits = IntakeLimits {
             engine: Arc::clone(engine),
             policies,
+            needs_all: settings.intake.on_missing_policy == OnMissingPolicy::Deny,
             cost: settings.intake.cost,
             legacy_fields: settings.http.legacy_headers,
         };
@@ -130,7 +132,7 @@ impl ServedIntake {
             log,
             settings: intake_settings(settings),
             access: Arc::new(IntakeTokens(door.tokens.intake.clone())),
-            limits,
+            limits: Arc::new(limits),
             counters,
             drain: door.gate.drain.clone(),
             clock: *engine.clock(),
@@ -203,12 +205,12 @@ impl BoundService for ServedIntake {
 }
 
 /// StatsD, and what its server counts.
-type CountedStatsd = (Statsd<IntakeLimits>, Arc<Stats>);
+type CountedStatsd = (Statsd, Arc<Stats>);
 
 /// Binds StatsD, if there is to be any.
 fn statsd(
     settings: &Settings,
-    intake: &Arc<Intake<IntakeLimits>>,
+    intake: &Arc<Intake>,
     door: &mut Door<'_>,
 ) -> Result<Option<CountedStatsd>, StartError> {
     let Some(address) = settings.intake.statsd_listen else { return Ok(None) };
@@ -304,6 +306,8 @@ impl Access for IntakeTokens {
 pub(super) struct IntakeLimits {
     engine: Arc<Engine>,
     policies: Vec<Arc<str>>,
+    /// Whether batches are kept only while all of these are in force.
+    needs_all: bool,
     cost: IntakeCost,
     /// Whether replies also carry the fields that older clients read.
     legacy_fields: bool,
@@ -317,16 +321,14 @@ impl IntakeLimits {
         }
     }
 
-    /// A listed policy that is not in force, so that its limit is not known.
+    /// What a batch is told while a listed policy is not in force, so that its limit is not known.
     fn missing(&self) -> Option<Denial> {
         let set = self.engine.set();
-        let name = self.policies.iter().find(|name| set.policy(name).is_none())?;
-        Some(Denial::NoAnswer(format!("the policy {name:?}, which intake.policies lists, is not in force")))
+        let policy = set.first_missing(&self.policies).filter(|_| self.needs_all)?;
+        Some(Denial::NoPolicy { policy: policy.to_string() })
     }
-}
 
-impl Limits for IntakeLimits {
-    async fn charge(&self, batch: &LimitedBatch<'_>) -> Ruling {
+    async fn ruling(&self, batch: &LimitedBatch<'_>) -> Ruling {
         if self.policies.is_empty() {
             self.engine.answers().count_unlimited(answers::Door::Intake);
             return Ruling::default();
@@ -347,7 +349,7 @@ impl Limits for IntakeLimits {
         let denial = match self.engine.decide_under(&self.policies, &ask).await {
             Ok(decision) => {
                 let fields = quota_fields(&decision, self.legacy_fields);
-                return Ruling { denial: (!decision.allowed).then_some(Denial::Quota), fields };
+                return Ruling { denial: denial(&decision), fields, ..Ruling::default() };
             }
             Err(AskError::Store(error)) => Denial::NoAnswer(error.to_string()),
             Err(error) => Denial::Invalid(error.to_string()),
@@ -355,7 +357,7 @@ impl Limits for IntakeLimits {
         Ruling { denial: Some(denial), ..Ruling::default() }
     }
 
-    async fn refund(&self, batch: &LimitedBatch<'_>) {
+    async fn give_back(&self, batch: &LimitedBatch<'_>) {
         if self.policies.is_empty() {
             return;
         }
@@ -372,6 +374,16 @@ impl Limits for IntakeLimits {
         if let Err(error) = self.engine.refund_under(&self.policies, &ask).await {
             tracing::debug!(%error, "a batch that was not kept stays charged");
         }
+    }
+}
+
+impl Limits for IntakeLimits {
+    fn charge<'a>(&'a self, batch: &'a LimitedBatch<'a>) -> LimitsAnswer<'a, Ruling> {
+        Box::pin(self.ruling(batch))
+    }
+
+    fn refund<'a>(&'a self, batch: &'a LimitedBatch<'a>) -> LimitsAnswer<'a, ()> {
+        Box::pin(self.give_back(batch))
     }
 }
 

@@ -31,7 +31,7 @@ pub(super) struct IntakeReader(OnceLock<Reader>);
 
 #[derive(Debug)]
 struct Reader {
-    service: IntakeService<Unlimited>,
+    service: IntakeService,
     /// The forwards, whose groups are not to be forgotten.
     forwards: Arc<Forwards>,
 }
@@ -44,7 +44,7 @@ impl IntakeReader {
             log,
             settings,
             access: Arc::new(Open),
-            limits: Unlimited,
+            limits: Arc::new(Unlimited),
             counters: Arc::new(Counters::default()),
             page: Box::new(|_| Response::default()),
             drain,

@@ -17,15 +17,19 @@ mod app;
 mod breakers;
 mod candidate;
 mod capacity;
+mod certificates;
 mod connection_limits;
 mod counters;
+mod denials;
 mod edge;
 mod edge_metrics;
 mod edges;
 mod error;
 mod explain_route;
 mod file_audit;
+mod flow_metrics;
 mod gateway;
+mod history;
 mod inherited;
 mod intake;
 mod intake_metrics;
@@ -86,6 +90,7 @@ use tidegate_net::tls::NamedCertificates;
 use crate::config::{Access, Bytes, Config, Secured, Settings, load_tls};
 pub use access_log::reopen;
 use apis::{Apis, HttpSockets, Shown, Tools};
+use certificates::NodeCertificates;
 pub use counters::{Snapshots, lease_config};
 pub use edge::{EdgeApp, EdgeOptions};
 pub use edges::EdgeAddresses;
@@ -168,12 +173,12 @@ impl App {
         let verdicts = verdicts::shared(&control, &cores);
         let gateway = proxies::gateway(settings, &engine, &tokens, (&cores, verdicts.clone()))?;
         let edge = ServedEdge::new(*engine.clock(), &cores, (verdicts, settings.edge.dns_refresh));
-        let standalone = standalone::standalone(config);
+        let standalone = standalone(config);
         let services = services((&engine, &gateway, &edge), settings, &standalone);
         let configuration = Configuration::start(control, services, &config.layers());
         let (drain, status) = (Drain::new(), ConfigurationStatus::new());
         let events = breakers::events(&engine, &gateway, &drain);
-        let tools = Tools::new(settings, &configuration);
+        let tools = Tools::new(settings, &configuration, NodeCertificates::new(&tls, acme.as_ref()));
         let (parts, stored) = ((&gateway, &edge, &tools), (&configuration, &*standalone));
         let shown = Shown::new(&engine, parts, stored, &tokens, &events);
         let apis = Apis::new(config, &shown, sockets, cores.count());
@@ -196,7 +201,7 @@ impl App {
             key_uses: KeyUses::new(settings, gateway.keys(), configuration.control()),
             cores,
             drain,
-            drain_timing: DrainTiming { deadline: settings.limits.drain_deadline, ..DrainTiming::default() },
+            drain_timing: DrainTiming::with_deadline(settings.limits.drain_deadline),
             engine,
             configuration,
             snapshots,
@@ -238,6 +243,8 @@ impl App {
         }
         let load = self.tools.load.clone();
         self.cores.spawn_on(0, async move { load.follow().await });
+        let history = self.tools.history.clone();
+        self.cores.spawn_on(0, async move { history.follow().await });
         let events = self.events.clone();
         self.cores.spawn_on(0, async move { events.follow().await });
         if let Some(exporter) = self.exporter.clone() {
@@ -317,6 +324,12 @@ fn bind(
         EdgeServers::bind(config, (edge, configuration, engine), door)?,
         ServedIntake::bind(config, engine, door)?,
     ))
+}
+
+/// The services of `config` that ask nothing of the others.
+fn standalone(config: &Config) -> Vec<Box<dyn Standalone>> {
+    let serve = config.services.iter().filter_map(|service| service.serve);
+    serve.map(|serve| serve(config)).collect()
 }
 
 /// What connections must pass, within the bounds for all listeners together.

@@ -29,6 +29,7 @@ use super::apis::Tools;
 use super::capacity::LoadMetrics;
 use super::edge_metrics::EdgeMetrics;
 use super::edges::ServedEdge;
+use super::flow_metrics::FlowMetrics;
 use super::intake::ServedIntake;
 use super::key_metrics::{IdentityMetrics, KeyMetrics};
 use super::last_warnings::OfThisProcess;
@@ -84,11 +85,12 @@ pub(super) fn operator(
     metrics.register(KeptTraces(gateway.traces().clone()));
     metrics.register(KeyMetrics(gateway.keys().clone()));
     metrics.register(IdentityMetrics(Arc::clone(&gateway)));
-    metrics.register(UpstreamMetrics(gateway));
+    metrics.register(UpstreamMetrics(Arc::clone(&gateway)));
     metrics.register(EdgeMetrics(edge));
     if let Some(ingestion) = ingestion {
         ingestion.register(&mut metrics);
     }
+    metrics.register(FlowMetrics(gateway));
     let readiness = readiness(drain.clone(), engine, configuration);
     let readiness = match acme.cloned() {
         Some(acme) => readiness.degraded_because(
@@ -98,6 +100,7 @@ pub(super) fn operator(
         None => readiness,
     };
     let operator = Operator::new(readiness, metrics);
+    tools.history.of(operator.metrics());
     let exporter = telemetry.map(|telemetry| telemetry.exporter(operator.metrics(), drain));
     Ok((operator, exporter))
 }

@@ -13,8 +13,8 @@ use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::MissedTickBehavior;
 
-use crate::config::watch::{Change, Stamp};
-use crate::config::{Secured, stamps};
+use crate::config::watch::Change;
+use crate::config::{Secured, Stamp, stamps};
 
 /// Follows the files of `listeners` until it is dropped.
 ///

@@ -5,13 +5,17 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tidegate_algorithms::policy::{Mode, TIER};
-use tidegate_gateway::limits::{Denial, Held, Identity, LimitedRequest, Limits, PolicyVerdict, Ruling};
+use tidegate_gateway::limits::{
+    Denial, Identity, LimitPermit, LimitedRequest, Limits, PolicyVerdict, Ruling,
+};
 use tidegate_limiter::answers::Door;
 use tidegate_limiter::decision::Decision;
 use tidegate_limiter::engine::Engine;
 use tidegate_limiter::error::AskError;
 use tidegate_limiter::http::quota_fields;
 use tidegate_limiter::routed::{Proved, RoutedError, RoutedRequest};
+
+use super::denials::denial;
 
 /// The engine, as the gateway's limiter.
 #[derive(Debug)]
@@ -33,7 +37,12 @@ impl Limits for RouteLimits {
             Ok((decision, hold)) => {
                 let fields = quota_fields(&decision, self.legacy_fields);
                 let verdicts = if request.wants_verdicts { verdicts(&decision) } else { Vec::new() };
-                return Ruling { denial: denial(&decision), fields, verdicts, held: hold.map(Held::new) };
+                return Ruling {
+                    denial: denial(&decision),
+                    fields,
+                    verdicts,
+                    held: hold.map(LimitPermit::new),
+                };
             }
             Err(RoutedError::Ask(AskError::Store(error))) => Denial::NoAnswer(error.to_string()),
             Err(error) => Denial::Invalid(error.to_string()),
@@ -107,17 +116,4 @@ fn verdicts(decision: &Decision) -> Vec<PolicyVerdict> {
         remaining: part.verdict.remaining,
     };
     decision.parts.iter().map(verdict).collect()
-}
-
-fn denial(decision: &Decision) -> Option<Denial> {
-    if decision.allowed {
-        return None;
-    }
-    if decision.no_match() {
-        return Some(Denial::NoMatch);
-    }
-    let denied =
-        |part: &&tidegate_limiter::decision::Part| !part.verdict.allowed && part.mode == Mode::Enforce;
-    let policies = decision.parts.iter().filter(denied).map(|part| part.policy.to_string()).collect();
-    Some(Denial::Quota { policies })
 }

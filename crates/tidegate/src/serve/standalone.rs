@@ -30,7 +30,7 @@ use tidegate_net::tls::Tls;
 
 use super::inherited::Inherited;
 use super::{ListenerTokens, StartError, permits_of_a_listener};
-use crate::config::{Config, Listener, Secured, Settings};
+use crate::config::{Listener, Secured, Settings};
 
 /// A service that asks nothing of the others.
 pub trait Standalone: fmt::Debug {
@@ -48,12 +48,6 @@ pub trait Standalone: fmt::Debug {
     /// # Errors
     /// When an address cannot be had.
     fn bind(&self, door: &mut Door<'_>) -> Result<Vec<Box<dyn BoundService>>, StartError>;
-}
-
-/// The services of `config` that ask nothing of the others.
-pub(super) fn standalone(config: &Config) -> Vec<Box<dyn Standalone>> {
-    let serve = config.services.iter().filter_map(|service| service.serve);
-    serve.map(|serve| serve(config)).collect()
 }
 
 /// Binds the listeners of all of them, which are the last: every socket of the service manager has its listener then.

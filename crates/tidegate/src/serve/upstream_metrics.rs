@@ -164,6 +164,11 @@ fn adaptive(upstreams: &[UpstreamStatus], families: &mut Families<'_>) -> fmt::R
     let help = "Requests that an upstream's adaptive limit had no room for";
     families.counters("tidegate_upstream_adaptive_refused", help, |series| {
         limits().try_for_each(|(name, it)| series(&[("upstream", name)], it.refused))
+    })?;
+    let help =
+        "Requests that an upstream's adaptive limit in shadow had no room for, and let in all the same";
+    families.counters("tidegate_upstream_adaptive_shadow_refused", help, |series| {
+        limits().try_for_each(|(name, it)| series(&[("upstream", name)], it.shadow_refused))
     })
 }
 

@@ -128,6 +128,15 @@ fn a_name_is_proved_by_http_and_its_certificate_survives_a_restart() {
     assert_eq!(metric(&service, "tidegate_acme_orders_total{result=\"issued\"}"), 2);
     assert_eq!(metric(&service, "tidegate_acme_orders_total{result=\"failed\"}"), 0);
     assert!(!page(&service, "/readyz?verbose").contains("degraded"));
+    let listed = binary().args(["certificates", "--server", &service.url("")]).output().unwrap();
+    let listed = String::from_utf8(listed.stdout).unwrap();
+    for said in ["\"names\":[\"shop.example\"]", "\"names\":[\"www.shop.example\"]", "\"origin\":\"acme\""] {
+        assert!(listed.contains(said), "{listed}");
+    }
+    assert!(
+        listed.contains("\"listeners\":[\"gateway[1]\"]") && listed.contains(&pebble.directory()),
+        "{listed}"
+    );
     // A path like an authority's is redirected as any other, unless an order waits for it.
     let url = format!("http://{}/.well-known/acme-challenge/x", service.gateway[0]);
     let config = ureq::Agent::config_builder().max_redirects(0).http_status_as_error(false).build();
@@ -135,7 +144,8 @@ fn a_name_is_proved_by_http_and_its_certificate_survives_a_restart() {
     assert_eq!(asked.status().as_u16(), 308);
 
     // Nothing that the admin API shows has a key in it.
-    for path in ["/v1/audit", "/v1/settings", "/v1/routes", "/metrics", "/readyz?verbose"] {
+    for path in ["/v1/audit", "/v1/settings", "/v1/certificates", "/v1/routes", "/metrics", "/readyz?verbose"]
+    {
         let text = page(&service, path);
         assert!(!text.contains("PRIVATE KEY") && !text.contains("key_pkcs8"), "{path}: {text}");
     }

@@ -43,7 +43,7 @@ fn every_command_asks_a_server_by_tls_with_a_token_from_a_file_or_the_environmen
     let (ca, token) = (certificates.authority(), service.path().join("token"));
     let (ca, token) = (ca.to_str().unwrap(), token.to_str().unwrap());
     let slashed = format!("{server}/");
-    let commands: [(&[&str], &str, i32, &str); 9] = [
+    let commands: [(&[&str], &str, i32, &str); 10] = [
         (&["decide", "client_id=a"], &server, 0, "\"allowed\": true"),
         (&["keys", "issue", "--consumer", "acme", "--days", "12h"], &server, 0, "\"consumer\":\"acme\""),
         (&["keys", "list"], &server, 0, "\"consumer\":\"acme\""),
@@ -51,6 +51,7 @@ fn every_command_asks_a_server_by_tls_with_a_token_from_a_file_or_the_environmen
         (&["explain", "route", "host=a", "path=/"], &server, 0, "\"hello\""),
         (&["top", "--times", "1", "--every", "2s"], &server, 0, ""),
         (&["revert", "4000000"], &server, 1, "has not been yet"),
+        (&["certificates", "--json"], &server, 0, "\"origin\":\"file\""),
         (&["intake", "tail"], &intake, 0, ""),
         (&["intake", "query", "a", "--last", "5m"], &intake, 0, "no lines of this name"),
     ];
@@ -117,6 +118,7 @@ fn what_is_no_url_is_no_server() {
         &["decide", "a=b"][..],
         &["keys", "list"],
         &["revert", "1"],
+        &["certificates"],
         &["top"],
         &["explain", "route", "a=b"],
         &["explain", "edge", "--client-ip", "::1"],

@@ -101,6 +101,31 @@ fn the_page_asks_for_nothing_beside_the_path_that_a_proxy_has_it_under() {
 }
 
 #[test]
+fn a_candidate_is_judged_promoted_as_it_was_shown_and_dropped() {
+    scenario("candidate");
+}
+
+#[test]
+fn a_key_is_issued_with_its_text_shown_once_moved_to_a_tier_renewed_and_revoked() {
+    scenario("keys");
+}
+
+#[test]
+fn what_the_gateway_answered_is_drawn_over_time_and_told_apart() {
+    scenario("analytics");
+}
+
+#[test]
+fn a_chart_begins_with_what_was_before_the_page_was_opened() {
+    scenario("history");
+}
+
+#[test]
+fn each_certificate_is_shown_with_its_name_and_the_one_that_ends_first_is_first() {
+    scenario("certificates");
+}
+
+#[test]
 fn every_view_shows_what_is_there_by_day_by_night_and_on_a_telephone() {
     scenario("views");
 }

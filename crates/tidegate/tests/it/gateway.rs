@@ -87,13 +87,21 @@ fn a_gateway_without_a_file_proxies_and_drains() {
             is_it
         );
     }
+    let route = "route=\"everything\"";
+    assert_eq!(number(&format!("tidegate_route_requests_total{{{route},status=\"2xx\"}}")), 20);
+    assert_eq!(number(&format!("tidegate_route_request_duration_seconds_count{{{route}}}")), 20);
+    let replies = backends.map(|backend| {
+        let of = format!("upstream=\"upstream\",server=\"{backend}\"");
+        number(&format!("tidegate_upstream_replies_total{{{of},status=\"2xx\"}}"))
+    });
+    assert_eq!(replies, answered);
     assert!(get(pages, "/").starts_with("HTTP/1.1 404 "));
     let pid = gateway.child.id().to_string();
     assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
     assert!(gateway.child.wait().unwrap().success());
 }
 
-/// Without its checks the breaker would let nothing through for a minute.
+/// Without its checks the breaker would let nothing through for about as long as the server was away.
 #[test]
 fn a_server_that_comes_back_is_asked_again_within_seconds() {
     let place = format!("127.0.0.1:{}", free_port());

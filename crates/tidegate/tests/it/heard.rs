@@ -88,7 +88,8 @@ fn why_a_server_is_down_is_in_the_log_once_and_in_explanations() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let silent = silent.local_addr().unwrap();
     let other = certificates.other_authority("/CN=other");
-    let breaker = "breaker = { calls = 2, minimum_calls = 2, failure_percent = 100, open_seconds = 3600 }";
+    let breaker =
+        "breaker = { calls = 2, minimum_calls = 2, failure_percent = 100, first_open_seconds = 60 }";
     let file = [
         LISTENER.to_owned(),
         app("gone", &format!("http://127.0.0.1:{}", free_port()), CHECK),

@@ -7,6 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::support::{Tidegate, binary};
+use serde_json::{Value, json};
 use tidegate_testkit::certificates::{Certificates, Pair};
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -181,6 +182,18 @@ fn a_listener_shows_each_name_its_own_certificate() {
             format!("tidegate_tls_certificate_name_seconds_left{{server=\"gateway[0]\",name=\"{name}\"}} ");
         let left = page.lines().find_map(|line| line.strip_prefix(&*gauge)?.parse::<u64>().ok());
         assert!(left.is_some_and(|left| left > 0), "{name}: {page}");
+    }
+
+    let said = binary().args(["certificates", "--server", &service.url("")]).output().unwrap();
+    let said: Value = serde_json::from_slice(&said.stdout).unwrap();
+    let listed = said["certificates"].as_array().unwrap();
+    assert_eq!(listed.len(), 2, "{said}");
+    for (pair, name) in [(&shop, "shop.example"), (&pay, "pay.example")] {
+        let one = listed.iter().find(|it| it["names"] == json!([name])).unwrap();
+        assert_eq!((&one["origin"], &one["listeners"]), (&json!("file"), &json!(["gateway[0]"])), "{one}");
+        assert_eq!(one["file"], pair.certificate.to_str().unwrap());
+        let ends = one["not_after"].as_str().is_some_and(|it| it.ends_with('Z'));
+        assert!(ends && one["seconds_left"].as_u64().is_some_and(|left| left > 0), "{one}");
     }
 
     let folder = tempfile::tempdir().unwrap();

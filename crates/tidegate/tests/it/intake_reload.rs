@@ -1,4 +1,5 @@
-//! What a running intake takes of a file that is read again: alert rules, who is told of them, and forwards.
+//! What a running intake takes of a file that is read again: alert rules, who is told of them, and forwards. What becomes of batches while a
+//! policy is not there.
 
 use std::fs;
 
@@ -98,4 +99,22 @@ fn alerts_and_forwards_of_a_file_that_is_read_again_are_in_force_and_keep_what_t
     let ended = service.wait();
     assert!(ended.status.success(), "{}", ended.output);
     assert!(!ended.output.contains("at the next start"), "{}", ended.output);
+}
+
+/// As at a route and at a listener of the edge. Without the choice, a policy that is gone would be an outage also where its limit was a
+/// courtesy.
+#[test]
+fn a_policy_that_is_not_there_refuses_batches_unless_that_is_allowed() {
+    for (answer, status, counted) in [("deny", 503, 1), ("allow", 200, 0)] {
+        let folder = tempfile::tempdir().unwrap();
+        write(folder.path(), &["intake.policies = ['batches']\n".to_owned()]);
+        let environment = [OWN[0], ("TIDEGATE_INTAKE_ON_MISSING_POLICY", answer)];
+        let service = Tidegate::start_in(folder, &["--config", "tidegate.toml"], &environment);
+        let batch = json!({"metrics": [{"name": "cpu.usage", "value": 1, "tags": {"host": "a"}}]});
+        let mut reply = agent().post(url(&service, "/metrics")).send(batch.to_string()).unwrap();
+        let said = reply.body_mut().read_to_string().unwrap();
+        assert_eq!(reply.status(), status, "{answer}: {said}");
+        assert_eq!(said.contains("batches"), status == 503, "{said}");
+        assert_eq!(metric(&service, "tidegate_intake_refused_total{reason=\"no_policy\"}"), counted);
+    }
 }

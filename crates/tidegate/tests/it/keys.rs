@@ -1,4 +1,6 @@
-//! API keys of the built binary: issued by the command, proved to the gateway, rotated, moved between tiers, revoked.
+//! API keys of the built binary: issued by the command, proved to the gateway, rotated, moved between tiers, narrowed, revoked.
+//!
+//! Over 400 lines because one file of routes serves all of it.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -27,8 +29,12 @@ fn file(server: SocketAddr) -> String {
 }
 
 fn start(server: SocketAddr) -> Tidegate {
+    start_with(&file(server))
+}
+
+fn start_with(file: &str) -> Tidegate {
     let folder = tempfile::tempdir().unwrap();
-    fs::write(folder.path().join("tidegate.toml"), file(server)).unwrap();
+    fs::write(folder.path().join("tidegate.toml"), file).unwrap();
     Tidegate::start_in(folder, &["--config", "tidegate.toml"], &[("TIDEGATE_HTTP_LISTEN", "127.0.0.1:0")])
 }
 
@@ -162,6 +168,64 @@ fn a_key_that_changes_tier_keeps_what_it_has_used() {
     assert_eq!(with_key(&service, &key).status, 429, "without a tier the general numbers hold");
     let refused = command(&service, &["set-tier", &id, "gold"]).unwrap_err();
     assert!(refused.contains("422") && refused.contains("no policy has numbers for"), "{refused}");
+}
+
+#[test]
+fn fault_46_a_key_opens_the_routes_that_it_names_and_those_whose_scope_it_has() {
+    let (server, heads) = listening();
+    let scoped = "[[route]]\nname = \"orders\"\npath = \"/orders/*\"\nupstream = \"app\"\nauth = \"key\"\n\
+                  key_scope = \"orders:read\"\n";
+    let service = start_with(&format!("{}{scoped}", file(server)));
+    let (id, key) = issue(&service, &["--routes", "api,orders"]);
+    let explained = |path: &str| {
+        let asked = agent().get(service.url(&format!("/v1/explain/route?host=a&path={path}")));
+        let mut reply = asked.query("header.x-api-key", &key).call().unwrap();
+        reply.body_mut().read_json::<Value>().unwrap()["key"]["outcome"].as_str().unwrap().to_owned()
+    };
+    let on_query = || get(&service, &format!("/query/?api_key={key}"), &[]);
+    let on_orders = || get(&service, "/orders/1", &[("x-api-key", &key)]);
+    assert_eq!(with_key(&service, &key).left, Some(9));
+    heads.recv_timeout(PATIENCE).unwrap();
+    let other = on_query();
+    assert!(other.status == 403 && other.body.contains("is not for this route"), "{}", other.body);
+    let without = on_orders();
+    assert!(without.status == 403 && without.body.contains("does not have the scope"), "{}", without.body);
+    assert_eq!((explained("/"), explained("/orders/1")), ("accepted".to_owned(), "key_scope".to_owned()));
+    // Another secret of it opens no more.
+    let rotated = command(&service, &["rotate", &id, "--overlap", "0"]).unwrap();
+    let second = rotated[0]["key"].as_str().unwrap();
+    assert_eq!(rotated[0]["routes"], json!(["api", "orders"]));
+    assert_eq!(get(&service, &format!("/query/?api_key={second}"), &[]).status, 403);
+    let key = second.to_owned();
+    let on_orders = || get(&service, "/orders/1", &[("x-api-key", &key)]).status;
+
+    let changed = command(&service, &["set-scopes", &id, "orders:read", "orders:write"]).unwrap();
+    assert_eq!(changed[0]["scopes"], json!(["orders:read", "orders:write"]));
+    assert_eq!(on_orders(), 200);
+    command(&service, &["set-scopes", &id]).unwrap();
+    assert_eq!(on_orders(), 403);
+    command(&service, &["set-scopes", &id, "orders:read"]).unwrap();
+    command(&service, &["set-routes", &id, "query"]).unwrap();
+    assert_eq!((on_orders(), with_key(&service, &key).status), (403, 403));
+    assert_eq!(get(&service, &format!("/query/?api_key={key}"), &[]).status, 200);
+    command(&service, &["set-tier", &id, "pro"]).unwrap();
+    assert_eq!(with_key(&service, &key).status, 403, "what a change does not name stays");
+    command(&service, &["set-routes", &id, "--all"]).unwrap();
+    assert_eq!(
+        (on_orders(), with_key(&service, &key).left),
+        (200, Some(28)),
+        "refusals were charged nothing"
+    );
+
+    for (arguments, said) in [
+        (&["issue", "--consumer", "a", "--routes", "order"][..], "is no route"),
+        (&["set-routes", id.as_str(), "api", "api"][..], "422"),
+        (&["set-scopes", id.as_str(), "a b"][..], "422"),
+        (&["set-routes", id.as_str()][..], "required"),
+    ] {
+        let refused = command(&service, arguments).unwrap_err();
+        assert!(refused.contains(said), "{arguments:?}: {refused}");
+    }
 }
 
 #[test]

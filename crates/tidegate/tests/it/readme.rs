@@ -164,6 +164,19 @@ fn redis_cli_is_answered_as_is_shown() {
 }
 
 #[test]
+fn limits_of_a_request_deny_the_sixth_as_is_shown() {
+    let service = Tidegate::start(&[], &[]);
+    let script = block_after("docs/asking.md", "tests/it/readme.rs: limits -->");
+    let script = script.replace("localhost:4000", &service.http.to_string());
+    for number in 1..=6 {
+        let ran = shell(&script);
+        let reply = String::from_utf8_lossy(&ran.stdout);
+        let allowed = format!("{{\"allowed\":{},\"policy\":\"LIMITS\",", number <= 5);
+        assert!(reply.starts_with(&allowed), "{number}: {reply}");
+    }
+}
+
+#[test]
 fn the_rules_that_are_shown_are_imported() {
     let ran = shell(&block_after("docs/asking.md", "tests/it/readme.rs: envoy -->"));
     let said = String::from_utf8_lossy(&ran.stdout);

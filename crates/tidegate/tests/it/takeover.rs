@@ -212,17 +212,69 @@ fn fault_23_twenty_processes_take_over_from_one_another_and_no_connection_fails(
     assert!(!refused.status.success() && said.contains(&expected), "{said}");
 }
 
-/// A WebSocket outlives no process. Its server has the last word, and nobody sees a reset.
+/// A stream of HTTP that its server goes on with as it is told: the client's end, and the server's.
+fn streaming(gateway: SocketAddr, app: &TcpListener) -> (TcpStream, TcpStream) {
+    let mut client = TcpStream::connect(gateway).unwrap();
+    client.set_read_timeout(Some(PATIENCE)).unwrap();
+    client.write_all(b"GET /stream HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
+    let (mut server, _) = app.accept().unwrap();
+    read_head(&mut server);
+    server.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nfirst").unwrap();
+    let head = read_head(&mut client);
+    assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+    let mut piece = [0; 5];
+    client.read_exact(&mut piece).unwrap();
+    assert_eq!(&piece, b"first");
+    (client, server)
+}
+
+/// WebSockets and streams outlive the time in which a process takes connections, by as much as they need and may have.
 #[test]
-fn fault_23_open_websockets_hear_their_servers_last_word_and_new_ones_go_to_the_next_process() {
-    let site = Site::new(echo(), upgrading());
+fn fault_23_a_thousand_websockets_and_a_stream_live_on_while_the_next_process_serves() {
+    let mut site = Site::new(echo(), upgrading());
+    let app = TcpListener::bind("127.0.0.1:0").unwrap();
+    let streams = format!("{{ name = \"stream\", servers = [\"http://{}\"] }}", app.local_addr().unwrap());
+    let route = "{ name = \"stream\", path = \"/stream\", upstream = \"stream\" }";
+    site.file = site.file.replace("upstream = [", &format!("upstream = [{streams}, "));
+    site.file = site.file.replace("route = [", &format!("route = [{route}, "));
+    site.file.push_str("limits.drain_deadline = \"10m\"\n");
     let first = site.start();
-    let mut open: Vec<TcpStream> = (0..20).map(|_| upgraded(site.gateway)).collect();
+    let mut open: Vec<TcpStream> = (0..1_000).map(|_| upgraded(site.gateway)).collect();
+    let (mut client, mut server) = streaming(site.gateway, &app);
+    let mut idle = TcpStream::connect(site.gateway).unwrap();
+    idle.set_read_timeout(Some(PATIENCE)).unwrap();
     let next = site.start();
     until("the next one serves beside it", || {
         assert!(visit("127.0.0.1", site.edge).1, "a connection is not served");
         site.placed(&next) > 0
     });
+    first.signal("TERM");
+    // Whoever has not asked for anything is told to go elsewhere; that is the last thing that happens before the end.
+    idle.read_to_end(&mut Vec::new()).unwrap();
+    assert!(open.iter_mut().all(answers), "a WebSocket was closed before its time");
+    assert!(answers(&mut upgraded(site.gateway)), "the next one serves new ones");
+    server.write_all(b"again").unwrap();
+    let mut rest = String::new();
+    client.read_to_string(&mut rest).unwrap();
+    assert_eq!(rest, "again");
+    assert!(open.iter_mut().all(answers), "a WebSocket was closed before its time");
+    for mut stream in open {
+        stream.shutdown(Shutdown::Write).unwrap();
+        let mut rest = String::new();
+        stream.read_to_string(&mut rest).unwrap();
+        assert_eq!(rest, "bye");
+    }
+    let ended = first.wait();
+    assert!(ended.status.success(), "{}", ended.output);
+}
+
+/// Shortly before the deadline the server of a WebSocket has the last word, and nobody sees a reset.
+#[test]
+fn fault_23_websockets_hear_their_servers_last_word_before_the_deadline() {
+    let mut site = Site::new(echo(), upgrading());
+    site.file.push_str("limits.drain_deadline = \"20s\"\n");
+    let first = site.start();
+    let mut open: Vec<TcpStream> = (0..20).map(|_| upgraded(site.gateway)).collect();
     assert!(open.iter_mut().all(answers), "nothing has become of those that are open");
     first.signal("TERM");
     for stream in &mut open {
@@ -232,5 +284,4 @@ fn fault_23_open_websockets_hear_their_servers_last_word_and_new_ones_go_to_the_
     }
     let ended = first.wait();
     assert!(ended.status.success(), "{}", ended.output);
-    assert!(answers(&mut upgraded(site.gateway)), "the next one serves them");
 }

@@ -19,6 +19,10 @@ pub use sources::parse_sources;
 const POLICY_KEYS: [&str; 7] = ["name", "match", "key", "mode", "on_store_failure", "replaces", "tiers"];
 const QUOTA_KEYS: [&str; 7] =
     ["algorithm", "limit", "window_seconds", "burst", "lease_seconds", "period", "time_zone"];
+/// The numbers of a limit that comes with a request.
+const OWN_KEYS: [&str; 4] = ["algorithm", "limit", "window_seconds", "burst"];
+const OWN_ALGORITHMS: &str =
+    "\"token_bucket\", \"leaky_bucket\", \"fixed_window\", \"sliding_log\", \"sliding_counter\"";
 const NAMES: &str = "a string of 1 to 64 bytes";
 
 /// Reads a policy. `pointer` is where `value` stands in its document (`""` for the root).
@@ -53,6 +57,21 @@ pub fn parse(value: &Value, pointer: &str) -> Result<Policy, Vec<Mistake>> {
 pub fn parse_quota(value: &Value, base: &QuotaSpec, pointer: &str) -> Result<Quota, Vec<Mistake>> {
     let mut reader = DocumentReader::new(value, pointer, &QUOTA_KEYS)?;
     reader.quota(Some(base)).filter(|_| reader.mistakes.is_empty()).ok_or(reader.mistakes)
+}
+
+/// Reads the numbers of a limit that comes with a request: those of a policy, within the same bounds. Permits and civil time
+/// are for policies alone.
+///
+/// # Errors
+/// Every mistake found, at most [`MAX_MISTAKES`] of them.
+pub fn parse_own_limit(value: &Value, pointer: &str) -> Result<Quota, Vec<Mistake>> {
+    if let Some(name @ ("concurrency" | "calendar")) = value.get("algorithm").and_then(Value::as_str) {
+        let problem = format!("is {name:?}, which is for policies alone");
+        let (pointer, accepted) = (format!("{pointer}/algorithm"), OWN_ALGORITHMS.to_owned());
+        return Err(vec![Mistake { pointer, problem, accepted }]);
+    }
+    let mut reader = DocumentReader::new(value, pointer, &OWN_KEYS)?;
+    reader.quota(None).filter(|_| reader.mistakes.is_empty()).ok_or(reader.mistakes)
 }
 
 /// The document of a policy.

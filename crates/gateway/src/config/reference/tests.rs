@@ -47,7 +47,13 @@ fn with(list: &str, path: &str, value: Value) -> Value {
             document["servers"][0] = json!({"url": "a:1"});
             document["servers"][0][field] = value;
         }
-        Some((table, field)) => document[table][field] = value,
+        Some((table, field)) => {
+            document[table][field] = value;
+            // The longest pause bounds the first one.
+            if field == "first_open_seconds" {
+                document[table]["open_seconds"] = json!(DAY);
+            }
+        }
     }
     document
 }

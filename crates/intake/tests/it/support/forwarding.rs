@@ -6,7 +6,6 @@ use tidegate_intake::EndpointUrl;
 use tidegate_intake::forward::{
     self, Destination, ForwardConfig, ForwardState, Forwards, HttpDestination, HttpProtocol,
 };
-use tidegate_intake::limits::Unlimited;
 
 use super::TestIntake;
 
@@ -17,16 +16,12 @@ pub fn forward_to(protocol: HttpProtocol, url: EndpointUrl) -> ForwardConfig {
 }
 
 /// Forwards under the name `test` from now on.
-pub fn forward(
-    intake: &TestIntake<Unlimited>,
-    protocol: HttpProtocol,
-    url: EndpointUrl,
-) -> Arc<ForwardState> {
+pub fn forward(intake: &TestIntake, protocol: HttpProtocol, url: EndpointUrl) -> Arc<ForwardState> {
     forwards(intake, forward_to(protocol, url)).states().remove(0)
 }
 
 /// Forwards from now on, until others take its place.
-pub fn forwards(intake: &TestIntake<Unlimited>, config: ForwardConfig) -> Arc<Forwards> {
+pub fn forwards(intake: &TestIntake, config: ForwardConfig) -> Arc<Forwards> {
     let forwards = Arc::new(Forwards::new(vec![config], intake.intake.log()));
     forward::start(&intake.intake, &forwards, None, intake.cores());
     forwards

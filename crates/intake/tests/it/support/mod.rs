@@ -36,26 +36,26 @@ use tidegate_net::stats::Stats;
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What a test's intake is like.
-pub struct Setup<L> {
+pub struct Setup {
     pub settings: IntakeSettings,
     pub log: Box<dyn Fn(&mut tidegate_log::Settings)>,
     pub files: Arc<dyn Files>,
     pub access: Arc<dyn Access>,
-    pub limits: L,
+    pub limits: Arc<dyn Limits>,
     pub connections: usize,
     pub alerts: Vec<AlertRule>,
     pub webhook: Option<EndpointUrl>,
     pub series_per_client: u64,
 }
 
-impl Default for Setup<Unlimited> {
+impl Default for Setup {
     fn default() -> Self {
         Self::limited(Unlimited)
     }
 }
 
-impl<L: Limits> Setup<L> {
-    pub fn limited(limits: L) -> Self {
+impl Setup {
+    pub fn limited(limits: impl Limits) -> Self {
         let settings = IntakeSettings {
             acknowledge: Durability::Fsync,
             batch_metrics: 1_000,
@@ -69,7 +69,7 @@ impl<L: Limits> Setup<L> {
             log: Box::new(|_| {}),
             files: Arc::new(RealFiles),
             access: Arc::new(Open),
-            limits,
+            limits: Arc::new(limits),
             connections: 10_000,
             alerts: Vec::new(),
             webhook: None,
@@ -79,24 +79,24 @@ impl<L: Limits> Setup<L> {
 }
 
 /// A running intake.
-pub struct TestIntake<L: Limits> {
+pub struct TestIntake {
     pub address: SocketAddr,
-    pub intake: Arc<Intake<L>>,
+    pub intake: Arc<Intake>,
     pub drain: Drain,
     pub folder: Arc<tempfile::TempDir>,
     cores: Option<Cores>,
 }
 
-pub fn start() -> TestIntake<Unlimited> {
+pub fn start() -> TestIntake {
     TestIntake::start(Setup::default())
 }
 
-impl<L: Limits> TestIntake<L> {
-    pub fn start(setup: Setup<L>) -> Self {
+impl TestIntake {
+    pub fn start(setup: Setup) -> Self {
         Self::start_in(Arc::new(tempfile::tempdir().unwrap()), setup)
     }
 
-    pub fn start_in(folder: Arc<tempfile::TempDir>, setup: Setup<L>) -> Self {
+    pub fn start_in(folder: Arc<tempfile::TempDir>, setup: Setup) -> Self {
         let count = NonZeroUsize::new(2).unwrap();
         let cores = Cores::start(count).unwrap();
         let mut settings = tidegate_log::Settings::new(folder.path());
@@ -224,7 +224,7 @@ fn whole_lines(file: &[u8]) -> Vec<Value> {
     texts.map(|line| serde_json::from_slice(line).unwrap()).collect()
 }
 
-impl<L: Limits> Drop for TestIntake<L> {
+impl Drop for TestIntake {
     fn drop(&mut self) {
         self.drain.advance(Stage::Stopped);
         if let Some(cores) = self.cores.take() {

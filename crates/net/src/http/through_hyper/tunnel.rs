@@ -37,7 +37,7 @@ fn patience(rate: MinimumRate) -> Duration {
     rate.allowance(PIECES * PIECE_BYTES as u64)
 }
 
-/// The stream, until the drain sweeps.
+/// The stream, until the drain tells it the end.
 pub(in crate::http) struct TunnelIo {
     stream: TokioIo<Upgraded>,
     sweep: Sweep,

@@ -65,7 +65,7 @@ fn requests_for_documents() -> [Asked; 12] {
     ]
 }
 
-fn other_requests() -> [Asked; 59] {
+fn other_requests() -> [Asked; 61] {
     [
         ("GET", "/api/v1/health", "", None),
         ("GET", "/openapi.json", "", None),
@@ -104,6 +104,8 @@ fn other_requests() -> [Asked; 59] {
         ("POST", "/v1/saturation/run", r#"{"target":"http://192.0.2.1/"}"#, Some(Scope::Configure)),
         ("DELETE", "/v1/saturation/run", "", Some(Scope::Configure)),
         ("GET", "/v1/warnings", "", Some(Scope::Read)),
+        ("GET", "/v1/certificates", "", Some(Scope::Read)),
+        ("GET", "/v1/history", "", Some(Scope::Read)),
         ("GET", "/v1/nearest-clients", "", Some(Scope::Read)),
         ("GET", "/v1/clients", "", Some(Scope::Read)),
         ("DELETE", "/v1/clients/a/usage", "", Some(Scope::Configure)),

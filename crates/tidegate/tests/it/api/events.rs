@@ -179,7 +179,8 @@ fn a_reader_is_told_when_an_upstreams_breaker_opens() {
     let more = "[[gateway.listener]]\nlisten = \"127.0.0.1:0\"\n";
     let service = Setup { more, ..Setup::default() }.start();
     let mut stream = open(&service, "");
-    let upstream = json!({"servers": [dead.to_string()], "breaker": {"seconds": 5, "open_seconds": 60}});
+    let upstream =
+        json!({"servers": [dead.to_string()], "breaker": {"seconds": 5, "first_open_seconds": 60}});
     assert_eq!(service.put("/v1/upstreams/app", &upstream.to_string()).status, 200);
     assert_eq!(stream.next("breaker"), json!({"of": "upstream", "name": "app", "state": "closed"}));
     assert_eq!(service.put("/v1/routes/app", r#"{"upstream":"app"}"#).status, 200);
@@ -204,7 +205,7 @@ fn a_reader_is_told_when_a_routes_breaker_opens() {
     let mut stream = open(&service, "");
     let upstream = json!({"servers": [dead.to_string()], "breaker": {"enabled": false}});
     assert_eq!(service.put("/v1/upstreams/app", &upstream.to_string()).status, 200);
-    let route = json!({"upstream": "app", "breaker": {"open_seconds": 3600}});
+    let route = json!({"upstream": "app", "breaker": {"first_open_seconds": 3600, "open_seconds": 3600}});
     assert_eq!(service.put("/v1/routes/shop", &route.to_string()).status, 200);
     assert_eq!(stream.next("breaker"), json!({"of": "route", "name": "shop", "state": "closed"}));
     let (gateway, is_over) = (service.app().gateway_addresses()[0], Arc::new(AtomicBool::new(false)));

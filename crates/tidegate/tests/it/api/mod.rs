@@ -12,6 +12,7 @@ mod attributes;
 mod changes;
 mod events;
 mod general_api;
+mod own_limits;
 mod permits;
 mod sessions;
 mod simple_api;

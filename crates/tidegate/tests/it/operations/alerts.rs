@@ -1,5 +1,6 @@
 //! The alerts of `deploy/prometheus`: Prometheus takes them, they fire when they should, they are about series that
-//! there are, and the runbook has a section for each, whose commands work.
+//! there are, and the runbook has a section for each, whose commands work. Its recording rules record what they say, of series
+//! that there are.
 
 use std::collections::BTreeSet;
 use std::process::{Command, Output};
@@ -34,6 +35,15 @@ fn promtool_takes_the_alerts_and_each_fires_in_their_tests() {
 }
 
 #[test]
+fn promtool_takes_the_recording_rules_and_each_records_what_its_test_says() {
+    promtool(&["check", "rules", "rules.yml"]);
+    promtool(&["test", "rules", "rules_test.yml"]);
+    let tests = text_of("deploy/prometheus/rules_test.yml");
+    let untested: Vec<_> = records().into_iter().filter(|name| !tests.contains(name.as_str())).collect();
+    assert!(untested.is_empty(), "rules_test.yml has nothing about {untested:?}");
+}
+
+#[test]
 fn every_alert_has_a_section_of_the_runbook_and_every_section_an_alert() {
     let runbook = text_of("docs/runbook.md");
     let sections: BTreeSet<_> =
@@ -54,7 +64,14 @@ fn names() -> BTreeSet<String> {
     file.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")).map(str::to_owned).collect()
 }
 
-/// Prometheus has loaded every alert, found nothing wrong with it, and knows a series for all that it is about.
+/// The names of the series that the recording rules make.
+fn records() -> BTreeSet<String> {
+    let file = text_of("deploy/prometheus/rules.yml");
+    file.lines().filter_map(|line| line.trim().strip_prefix("- record: ")).map(str::to_owned).collect()
+}
+
+/// Prometheus has loaded every alert and every recording rule, found nothing wrong with them, and knows a series for all that
+/// they are about.
 pub(crate) fn are_about_what_there_is(monitored: &Monitored) {
     let began = monotonic();
     let rules = loop {
@@ -65,11 +82,15 @@ pub(crate) fn are_about_what_there_is(monitored: &Monitored) {
         assert!(began.elapsed() < PATIENCE, "Prometheus does not evaluate its rules: {rules:?}");
         std::thread::park_timeout(Duration::from_millis(200));
     };
-    assert_eq!(rules.len(), names().len());
     let mut selected = BTreeSet::new();
     for rule in &rules {
-        let name = rule["name"].as_str().unwrap();
         assert_eq!(rule["health"], "ok", "{rule}");
+        selected.extend(selectors(rule["query"].as_str().unwrap()));
+    }
+    let (alerts, recorded): (Vec<_>, Vec<_>) = rules.iter().partition(|rule| rule["type"] == "alerting");
+    assert_eq!((alerts.len(), recorded.len()), (names().len(), records().len()));
+    for rule in alerts {
+        let name = rule["name"].as_str().unwrap();
         assert!(
             ["critical", "warning", "info"].map(Value::from).contains(&rule["labels"]["severity"]),
             "{rule}"
@@ -78,10 +99,9 @@ pub(crate) fn are_about_what_there_is(monitored: &Monitored) {
         // A whole address: Alertmanager and Grafana make a link of it.
         let section = format!("{PAGES}docs/runbook.md#{}", name.to_lowercase());
         assert_eq!(rule["annotations"]["runbook_url"], section);
-        selected.extend(selectors(rule["query"].as_str().unwrap()));
     }
-    let unknown = monitored.without_result(selected.into_iter().collect());
-    assert!(unknown.is_empty(), "alerts are about series that there are not: {unknown:?}");
+    let unknown = monitored.without_result(selected.into_iter().chain(records()).collect());
+    assert!(unknown.is_empty(), "rules are about series that there are not: {unknown:?}");
 }
 
 fn rules(monitored: &Monitored) -> Vec<Value> {

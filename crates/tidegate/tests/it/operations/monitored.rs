@@ -162,7 +162,9 @@ fn prometheus(folder: &tempfile::TempDir, nodes: &[SocketAddr]) -> (Server, Stri
     assert!(file.contains(": 15s") && file.contains(target));
     let file = file.replace(": 15s", ": 1s").replace(target, &nodes);
     fs::write(folder.path().join("prometheus.yml"), file).unwrap();
-    fs::write(folder.path().join("alerts.yml"), text_of("deploy/prometheus/alerts.yml")).unwrap();
+    for rules in ["alerts.yml", "rules.yml"] {
+        fs::write(folder.path().join(rules), text_of(&format!("deploy/prometheus/{rules}"))).unwrap();
+    }
     let listen = format!("127.0.0.1:{}", free_port());
     let mut command = Command::new("prometheus");
     command.args(["--config.file=prometheus.yml", "--storage.tsdb.path=data"]);

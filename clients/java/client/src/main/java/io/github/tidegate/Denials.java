@@ -16,7 +16,8 @@ final class Denials {
   private static final int MAX_KEY_CHARACTERS = 1024;
 
   /** A denial since when, and until when it is kept, which may be before its wait is over. */
-  private record Denial(long cost, Decision decision, long since, long until) {}
+  private record Denial(
+      long cost, Optional<Limits> limits, Decision decision, long since, long until) {}
 
   private final int entries;
   private final long longestNanos;
@@ -47,7 +48,7 @@ final class Denials {
         return Optional.empty();
       }
     }
-    if (request.cost() < denial.cost) {
+    if (request.cost() < denial.cost || !request.limits().equals(denial.limits)) {
       return Optional.empty();
     }
     return Optional.of(denial.decision.later((now - denial.since) / 1_000_000));
@@ -87,7 +88,9 @@ final class Denials {
         evicted++;
         kept.remove(kept.keySet().iterator().next());
       }
-      kept.put(request.attributes(), new Denial(request.cost(), decision, now, now + wait));
+      kept.put(
+          request.attributes(),
+          new Denial(request.cost(), request.limits(), decision, now, now + wait));
     }
   }
 

@@ -250,7 +250,22 @@ class ConformanceTest {
                   attributes.put(
                       name, (name.equals("client_id") ? prefix : "") + Document.text(value)));
       long cost = step.get("cost") instanceof Long units ? units : 1;
-      return new Request(attributes, cost, Boolean.TRUE.equals(step.get("peek")));
+      return new Request(attributes, cost, Boolean.TRUE.equals(step.get("peek")), limits(step));
+    }
+
+    private static Optional<Limits> limits(Map<String, Object> step) {
+      if (step.get("limits") == null) {
+        return Optional.empty();
+      }
+      Map<String, Object> given = Document.object(step.get("limits"));
+      return Optional.of(
+          new Limits(
+              (Long) given.get("limit"),
+              (Long) given.get("window_seconds"),
+              Optional.ofNullable((String) given.get("algorithm")),
+              given.get("burst") instanceof Long burst
+                  ? OptionalLong.of(burst)
+                  : OptionalLong.empty()));
     }
 
     private static <T> T joined(CompletableFuture<T> future) {

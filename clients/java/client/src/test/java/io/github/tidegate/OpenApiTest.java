@@ -38,6 +38,7 @@ class OpenApiTest {
   private static final Map<String, Class<? extends Record>> RECORDS =
       Map.of(
           "DecisionBody", Request.class,
+          "LimitsBody", Limits.class,
           "DecisionReply", Decision.class,
           "PartReply", PolicyPart.class,
           "RefundReply", Refunded.class,

@@ -1,6 +1,7 @@
 package io.github.tidegate.bucket;
 
 import io.github.tidegate.Decision;
+import io.github.tidegate.Limits;
 import io.github.tidegate.Request;
 import io.github.tidegate.Tidegate;
 import java.time.Duration;
@@ -12,16 +13,22 @@ import java.util.concurrent.TimeUnit;
  * A bucket whose tokens are in a Tidegate service, with the calls of Bucket4j's {@code Bucket}.
  *
  * <p>All processes with the same attributes share it. Its capacity and refill are those of the
- * service's policy.
+ * service's policy, or those that it is given where no policy applies.
  */
 public final class TidegateBucket {
   private final Tidegate client;
   private final Request one;
 
-  /** The bucket with these attributes. */
+  /** The bucket with these attributes, of which the service's policies alone have the numbers. */
   public TidegateBucket(Tidegate client, Map<String, String> attributes) {
     this.client = client;
     this.one = Request.of(attributes);
+  }
+
+  /** The bucket with these attributes, and these numbers where no policy applies. */
+  public TidegateBucket(Tidegate client, Map<String, String> attributes, Limits limits) {
+    this.client = client;
+    this.one = Request.of(attributes).limits(limits);
   }
 
   /** Consumes tokens if there are enough. */

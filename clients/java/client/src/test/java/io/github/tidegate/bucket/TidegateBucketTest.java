@@ -6,6 +6,7 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.github.bucket4j.Bucket;
+import io.github.tidegate.Limits;
 import io.github.tidegate.TestServer;
 import io.github.tidegate.Tidegate;
 import java.lang.reflect.Method;
@@ -77,6 +78,37 @@ class TidegateBucketTest {
     assertTrue(bucket.tryConsume(1));
     assertEquals(Long.MAX_VALUE, bucket.tryConsumeAndReturnRemaining(4).getNanosToWaitForRefill());
     assertThrows(IllegalArgumentException.class, () -> bucket.tryConsume(0));
+  }
+
+  @Test
+  void itsOwnNumbersHoldWhereNoPolicyApplies() {
+    Limits numbers = Limits.bucket(2, 1, Duration.ofHours(1));
+    TidegateBucket own =
+        new TidegateBucket(client, Map.of("resource", "own", "client_id", "o"), numbers);
+    assertEquals(2, own.getAvailableTokens());
+    assertTrue(own.tryConsume(2));
+    assertFalse(own.tryConsume(1));
+    own.addTokens(1);
+    assertTrue(own.tryConsume(1));
+    assertFalse(own.tryConsume(1));
+    // A thousand come with the request, and the policy has three.
+    Limits many = Limits.bucket(1_000, 1_000, Duration.ofSeconds(1));
+    Map<String, String> limited = Map.of("resource", "hour", "client_id", "o");
+    assertEquals(3, new TidegateBucket(client, limited, many).getAvailableTokens());
+  }
+
+  @Test
+  void periodsAreWrittenInWholeSeconds() {
+    assertEquals(Limits.bucket(5, 20, Duration.ofSeconds(1)), bucketOf(10, 500));
+    assertEquals(Limits.bucket(5, 20, Duration.ofSeconds(3)), bucketOf(10, 1_500));
+    assertEquals(60, Limits.bucket(5, 7, Duration.ofMinutes(1)).windowSeconds());
+    assertThrows(IllegalArgumentException.class, () -> bucketOf(0, 500));
+    assertThrows(
+        IllegalArgumentException.class, () -> Limits.bucket(1, 1, Duration.ofNanos(1_000_001)));
+  }
+
+  private static Limits bucketOf(long tokens, long millis) {
+    return Limits.bucket(5, tokens, Duration.ofMillis(millis));
   }
 
   @Test

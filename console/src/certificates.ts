@@ -1,0 +1,49 @@
+// For how long certificates are good, as the metrics page says it.
+
+import type { Reading } from "./metrics";
+
+/** What ends sooner should have been renewed, in seconds. */
+export const CERTIFICATE_SOON = 14 * 86_400;
+
+export interface Certificate {
+  /** Whose it is, in words. */
+  of: string;
+  /** For how many seconds it is good. */
+  left: number;
+  /** Its files as they are now were refused, and the ones before are in force. */
+  isRefused: boolean;
+}
+
+/** Those that listeners show, and those that are had by ACME; what ends first is first. Of a listener that has more of them than
+ * have numbers of their own there is the one that ends first, too. */
+export function certificates(reading: Reading): Certificate[] {
+  const of = (family: string) => reading.families.get(family) ?? [];
+  const named = of("tidegate_tls_certificate_name_seconds_left");
+  const isRefused = (server: string) =>
+    of("tidegate_tls_last_reload_successful").some(
+      ({ labels, value }) => labels.server === server && value !== 1,
+    );
+  const all = [
+    ...named.map(({ labels: { server = "", name = "" }, value }) => ({
+      of: `${name}, listener ${server}`,
+      left: value,
+      isRefused: isRefused(server),
+    })),
+    ...of("tidegate_tls_certificate_seconds_left")
+      .filter(
+        ({ labels, value }) =>
+          !named.some((it) => it.labels.server === labels.server && it.value <= value + 1),
+      )
+      .map(({ labels: { server = "" }, value }) => ({
+        of: `listener ${server}`,
+        left: value,
+        isRefused: isRefused(server),
+      })),
+    ...of("tidegate_acme_certificate_seconds_left").map(({ labels, value }) => ({
+      of: `${labels.name}, by ACME`,
+      left: value,
+      isRefused: false,
+    })),
+  ];
+  return all.sort((a, b) => a.left - b.left);
+}

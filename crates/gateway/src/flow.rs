@@ -1,0 +1,238 @@
+//! What is counted of each route's requests, and of what each server is sent and answers, for the metrics page.
+//!
+//! Each core writes counters of its own, so that counting costs no line of another core's cache. They belong to the route of
+//! a name and to the server at an address of an upstream, and stay while these do, whatever is edited of them.
+//!
+//! Bounds: one set of counters for each route and server, whoever the clients are (fault 53).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+/// Upper bounds of the histograms in nanoseconds; a last bucket has no bound.
+pub const TIME_BOUNDS: [u64; 11] = [
+    1_000_000,
+    2_500_000,
+    5_000_000,
+    10_000_000,
+    25_000_000,
+    50_000_000,
+    100_000_000,
+    250_000_000,
+    500_000_000,
+    1_000_000_000,
+    5_000_000_000,
+];
+
+/// Counters of a route, or of a server.
+#[derive(Debug)]
+pub(crate) struct Flow {
+    cores: Box<[CoreFlow]>,
+}
+
+/// Counters that one core writes, on cache lines of their own.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct CoreFlow {
+    by_class: [AtomicU64; 5],
+    buckets: [AtomicU64; TIME_BOUNDS.len() + 1],
+    nanos: AtomicU64,
+    request_bytes: AtomicU64,
+    reply_bytes: AtomicU64,
+    opened: AtomicU64,
+    reused: AtomicU64,
+    limited: AtomicU64,
+    limit_nanos: AtomicU64,
+}
+
+/// What was counted, of all cores together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FlowTotals {
+    /// Replies with 1xx, 2xx, 3xx, 4xx and 5xx.
+    pub by_class: [u64; 5],
+    /// Replies by the time to their heads, not cumulative; the last one is above every bound of [`TIME_BOUNDS`].
+    pub buckets: [u64; TIME_BOUNDS.len() + 1],
+    /// Sum of these times in nanoseconds.
+    pub nanos: u64,
+    /// Bytes of request bodies: of a route those that came, of a server those that it was sent.
+    pub request_bytes: u64,
+    /// Bytes of reply bodies that came from a server.
+    pub reply_bytes: u64,
+    /// Connections that were opened to a server.
+    pub opened: u64,
+    /// Requests that went on a connection which was there.
+    pub reused: u64,
+    /// Requests of a route whose limits were asked.
+    pub limited: u64,
+    /// Nanoseconds in which they waited for the answer.
+    pub limit_nanos: u64,
+}
+
+/// What was counted of a route.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RouteFlow {
+    /// Its name.
+    pub route: Arc<str>,
+    /// Its counts.
+    pub totals: FlowTotals,
+}
+
+/// What was counted at a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerFlow {
+    /// Its upstream's name.
+    pub upstream: Arc<str>,
+    /// Its address.
+    pub server: String,
+    /// Its counts.
+    pub totals: FlowTotals,
+}
+
+impl Flow {
+    /// Counters for `cores`.
+    pub(crate) fn new(cores: usize) -> Self {
+        Self { cores: (0..cores.max(1)).map(|_| CoreFlow::default()).collect() }
+    }
+
+    fn core(&self, core: usize) -> &CoreFlow {
+        &self.cores[core % self.cores.len()]
+    }
+
+    /// A reply of this status, whose head was there after so many nanoseconds.
+    pub(crate) fn answered(&self, core: usize, status: u16, nanos: u64) {
+        let core = self.core(core);
+        let class = usize::from(status / 100).clamp(1, 5) - 1;
+        core.by_class[class].fetch_add(1, Relaxed);
+        let bucket = TIME_BOUNDS.iter().position(|bound| nanos <= *bound);
+        core.buckets[bucket.unwrap_or(TIME_BOUNDS.len())].fetch_add(1, Relaxed);
+        core.nanos.fetch_add(nanos, Relaxed);
+    }
+
+    /// So many bytes of a request's body.
+    pub(crate) fn request_bytes(&self, core: usize, bytes: usize) {
+        if bytes > 0 {
+            self.core(core).request_bytes.fetch_add(bytes as u64, Relaxed);
+        }
+    }
+
+    /// So many bytes of a reply's body.
+    pub(crate) fn reply_bytes(&self, core: usize, bytes: usize) {
+        if bytes > 0 {
+            self.core(core).reply_bytes.fetch_add(bytes as u64, Relaxed);
+        }
+    }
+
+    /// A connection for a request: one that was there, or a new one.
+    pub(crate) fn connected(&self, core: usize, was_kept: bool) {
+        let core = self.core(core);
+        let counter = if was_kept { &core.reused } else { &core.opened };
+        counter.fetch_add(1, Relaxed);
+    }
+
+    /// The limits of a request were asked, which took so long.
+    pub(crate) fn limited(&self, core: usize, took: Duration) {
+        let core = self.core(core);
+        core.limited.fetch_add(1, Relaxed);
+        core.limit_nanos.fetch_add(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX), Relaxed);
+    }
+
+    /// All of it.
+    pub(crate) fn totals(&self) -> FlowTotals {
+        let mut totals = FlowTotals::default();
+        for core in &self.cores {
+            add_up(&mut totals.by_class, &core.by_class);
+            add_up(&mut totals.buckets, &core.buckets);
+            totals.nanos = totals.nanos.wrapping_add(core.nanos.load(Relaxed));
+            totals.request_bytes += core.request_bytes.load(Relaxed);
+            totals.reply_bytes += core.reply_bytes.load(Relaxed);
+            totals.opened += core.opened.load(Relaxed);
+            totals.reused += core.reused.load(Relaxed);
+            totals.limited += core.limited.load(Relaxed);
+            totals.limit_nanos = totals.limit_nanos.wrapping_add(core.limit_nanos.load(Relaxed));
+        }
+        totals
+    }
+}
+
+fn add_up<const N: usize>(totals: &mut [u64; N], counters: &[AtomicU64; N]) {
+    for (total, counter) in totals.iter_mut().zip(counters) {
+        *total += counter.load(Relaxed);
+    }
+}
+
+impl FlowTotals {
+    /// Adds those of another route or server.
+    pub fn add(&mut self, other: &Self) {
+        let pairs = self.by_class.iter_mut().zip(other.by_class);
+        pairs.chain(self.buckets.iter_mut().zip(other.buckets)).for_each(|(total, more)| *total += more);
+        self.nanos = self.nanos.wrapping_add(other.nanos);
+        self.request_bytes += other.request_bytes;
+        self.reply_bytes += other.reply_bytes;
+        self.opened += other.opened;
+        self.reused += other.reused;
+        self.limited += other.limited;
+        self.limit_nanos = self.limit_nanos.wrapping_add(other.limit_nanos);
+    }
+}
+
+/// Where bytes are counted that pass between a client and a server.
+#[derive(Clone, Debug)]
+pub(crate) struct Passing {
+    route: Arc<Flow>,
+    server: Option<Arc<Flow>>,
+    core: usize,
+}
+
+impl Passing {
+    /// On a route, by the core that serves the client.
+    pub(crate) fn on(route: &Arc<Flow>, core: usize) -> Self {
+        Self { route: Arc::clone(route), server: None, core }
+    }
+
+    /// The same from now on at a server, too.
+    pub(crate) fn goes_to(&mut self, server: &Arc<Flow>) {
+        self.server = Some(Arc::clone(server));
+    }
+
+    /// So many bytes that the client sent.
+    pub(crate) fn request_bytes(&self, bytes: usize) {
+        self.route.request_bytes(self.core, bytes);
+        if let Some(server) = &self.server {
+            server.request_bytes(self.core, bytes);
+        }
+    }
+
+    /// So many bytes that the server sent.
+    pub(crate) fn reply_bytes(&self, bytes: usize) {
+        self.route.reply_bytes(self.core, bytes);
+        if let Some(server) = &self.server {
+            server.reply_bytes(self.core, bytes);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cores_count_is_summed_and_no_two_share_a_cache_line() {
+        let flow = Flow::new(2);
+        flow.answered(0, 200, 1_000_000);
+        flow.answered(1, 204, 1_000_001);
+        flow.answered(3, 503, 6_000_000_000);
+        flow.request_bytes(0, 3);
+        flow.reply_bytes(1, 4);
+        flow.connected(0, false);
+        flow.connected(1, true);
+        flow.limited(0, Duration::from_nanos(7));
+        let mut totals = flow.totals();
+        assert_eq!(totals.by_class, [0, 2, 0, 0, 1]);
+        assert_eq!((totals.buckets[0], totals.buckets[1], totals.buckets[TIME_BOUNDS.len()]), (1, 1, 1));
+        assert_eq!((totals.request_bytes, totals.reply_bytes), (3, 4));
+        assert_eq!((totals.opened, totals.reused, totals.limited, totals.limit_nanos), (1, 1, 1, 7));
+        totals.add(&flow.totals());
+        assert_eq!((totals.by_class[1], totals.buckets[0], totals.reply_bytes), (4, 2, 8));
+        assert_eq!((align_of::<CoreFlow>(), size_of::<CoreFlow>() % 128), (128, 0));
+    }
+}

@@ -1,0 +1,206 @@
+//! Places of a request where a credential can stand. What is read there is taken off the request, so that it goes no further.
+//!
+//! A value that stands in its place twice is none: another program could take the other one.
+//!
+//! Deliberately absent: which places a route looks at, and what is a credential.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use http::Uri;
+use http::header::{AUTHORIZATION, COOKIE, HeaderMap, HeaderName, HeaderValue, SEC_WEBSOCKET_PROTOCOL};
+use http::uri::PathAndQuery;
+use tidegate_access::tokens::bearer;
+
+use crate::refusal::Refusal;
+
+/// What stands in a place.
+pub(crate) type PlacedText = Result<Option<Vec<u8>>, StandsTwice>;
+
+/// The text of a key or of a token, if there is one, from all places of a request; or why it is refused.
+pub(crate) type StatedText = Result<Option<Vec<u8>>, Refusal>;
+
+/// There are two values, of which a server might take another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct StandsTwice;
+
+/// Takes off a field of its own.
+pub(crate) fn of_field(fields: &mut HeaderMap, name: &HeaderName) -> PlacedText {
+    let is_twice = fields.get_all(name).iter().nth(1).is_some();
+    let value = fields.remove(name);
+    if is_twice { Err(StandsTwice) } else { Ok(value.map(|value| value.as_bytes().to_vec())) }
+}
+
+/// Takes off `Authorization` of the scheme Bearer (RFC 6750).
+pub(crate) fn of_bearer(fields: &mut HeaderMap) -> PlacedText {
+    of_authorization(fields, |value| bearer(value).map(<[u8]>::to_vec))
+}
+
+/// Takes off `Authorization` of the scheme Basic (RFC 7617), of at most `most` bytes: the password, or the user's name if that is
+/// empty.
+pub(crate) fn of_basic(fields: &mut HeaderMap, most: usize) -> PlacedText {
+    of_authorization(fields, |value| basic(value, most))
+}
+
+/// Takes `Authorization` off if it is of the scheme that `read` reads.
+fn of_authorization(fields: &mut HeaderMap, read: impl Fn(&[u8]) -> Option<Vec<u8>>) -> PlacedText {
+    let mut values = fields.get_all(AUTHORIZATION).iter();
+    let (value, other) = (values.next(), values.next());
+    let text = value.and_then(|value| read(value.as_bytes()));
+    if other.is_some() {
+        return Err(StandsTwice);
+    }
+    if text.is_some() {
+        fields.remove(AUTHORIZATION);
+    }
+    Ok(text)
+}
+
+fn basic(authorization: &[u8], most: usize) -> Option<Vec<u8>> {
+    let (scheme, encoded) = authorization.split_at_checked(b"Basic ".len())?;
+    let encoded = encoded.trim_ascii();
+    if !scheme.eq_ignore_ascii_case(b"basic ") || encoded.len() > 2 * most {
+        return None;
+    }
+    let decoded = STANDARD.decode(encoded).ok()?;
+    let colon = decoded.iter().position(|byte| *byte == b':')?;
+    let (user, password) = (&decoded[..colon], &decoded[colon + 1..]);
+    let text = if password.is_empty() { user } else { password };
+    (!text.trim_ascii().is_empty()).then(|| text.to_vec())
+}
+
+/// Takes a parameter off the query of a target.
+pub(crate) fn of_query(uri: &mut Uri, name: &str) -> PlacedText {
+    let mut values = Vec::new();
+    let Some(query) = uri.query() else { return Ok(None) };
+    let mut kept: Vec<&str> = Vec::new();
+    for part in query.split('&') {
+        match form_urlencoded::parse(part.as_bytes()).next() {
+            Some((key, value)) if key == name => values.push(value.into_owned()),
+            _ => kept.push(part),
+        }
+    }
+    if values.is_empty() {
+        return Ok(None);
+    }
+    let kept = kept.join("&");
+    let target = if kept.is_empty() { uri.path().to_owned() } else { format!("{}?{kept}", uri.path()) };
+    let mut parts = uri.clone().into_parts();
+    // Invariant: what is left of a target's own path and query is one.
+    parts.path_and_query = PathAndQuery::try_from(target).ok();
+    if let Ok(without) = Uri::from_parts(parts) {
+        *uri = without;
+    }
+    one_of(values.into_iter().map(String::into_bytes).collect())
+}
+
+/// Takes a cookie off `Cookie`, of which HTTP/2 may have several lines. The others stay in their order.
+pub(crate) fn of_cookie(fields: &mut HeaderMap, name: &str) -> PlacedText {
+    let (mut values, mut kept) = (Vec::new(), Vec::new());
+    for line in fields.get_all(COOKIE) {
+        for pair in line.as_bytes().split(|byte| *byte == b';').map(<[u8]>::trim_ascii) {
+            match pair.strip_prefix(name.as_bytes()).and_then(|rest| rest.strip_prefix(b"=")) {
+                Some(value) => values.push(value.to_vec()),
+                None if pair.is_empty() => {}
+                None => kept.push(pair),
+            }
+        }
+    }
+    if values.is_empty() {
+        return Ok(None);
+    }
+    let line = HeaderValue::from_bytes(&kept.join(&b"; "[..])).ok();
+    put(fields, COOKIE, line);
+    one_of(values)
+}
+
+/// Takes a subprotocol's name and the item after it off what a client of WebSocket offers: that item stands there. If nothing else was
+/// offered, the second value is the name, which the client must be answered: one that offers subprotocols and is told of none breaks
+/// off, as browsers do.
+pub(crate) fn of_subprotocol(fields: &mut HeaderMap, name: &str) -> (PlacedText, Option<HeaderValue>) {
+    let lines = fields.get_all(SEC_WEBSOCKET_PROTOCOL).iter().map(HeaderValue::as_bytes);
+    let items = lines.flat_map(|line| line.split(|byte| *byte == b',')).map(<[u8]>::trim_ascii);
+    let mut items = items.filter(|item| !item.is_empty());
+    let (mut values, mut kept) = (Vec::new(), Vec::new());
+    while let Some(item) = items.next() {
+        if item != name.as_bytes() {
+            kept.push(item);
+        } else if let Some(value) = items.next() {
+            values.push(value.to_vec());
+        } else {
+            // A name without anything after it is an offer as any other.
+            kept.push(item);
+        }
+    }
+    if values.is_empty() {
+        return (Ok(None), None);
+    }
+    let alone = if kept.is_empty() { HeaderValue::from_str(name).ok() } else { None };
+    let line = HeaderValue::from_bytes(&kept.join(&b", "[..])).ok();
+    put(fields, SEC_WEBSOCKET_PROTOCOL, line);
+    (one_of(values), alone)
+}
+
+/// Puts one line in the place of all lines of a field, or none if it is empty.
+fn put(fields: &mut HeaderMap, name: HeaderName, line: Option<HeaderValue>) {
+    match line.filter(|line| !line.is_empty()) {
+        Some(line) => drop(fields.insert(name, line)),
+        None => drop(fields.remove(name)),
+    }
+}
+
+fn one_of(mut values: Vec<Vec<u8>>) -> PlacedText {
+    if values.len() > 1 { Err(StandsTwice) } else { Ok(values.pop()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fields(name: HeaderName, lines: &[&str]) -> HeaderMap {
+        let line = |line: &&str| (name.clone(), HeaderValue::from_str(line).expect("a field's value"));
+        lines.iter().map(line).collect()
+    }
+
+    fn left(fields: &HeaderMap, name: HeaderName) -> Vec<&str> {
+        fields.get_all(name).iter().map(|line| line.to_str().expect("a text")).collect()
+    }
+
+    #[test]
+    fn a_cookie_is_taken_out_of_all_lines_and_the_others_stay() {
+        for (lines, value, kept, alone) in [
+            (&["access_token, abc"][..], Some("abc"), &[][..], true),
+            (&["chat, access_token, abc"], Some("abc"), &["chat"], false),
+            (&["access_token,abc,chat , v2"], Some("abc"), &["chat, v2"], false),
+            (&["chat", "access_token", "abc"], Some("abc"), &["chat"], false),
+            // The name, and nothing after it; other names.
+            (&["chat, access_token"], None, &["chat, access_token"], false),
+            (&["Access_token, abc"], None, &["Access_token, abc"], false),
+        ] {
+            let mut fields = fields(SEC_WEBSOCKET_PROTOCOL, lines);
+            let (placed, answered) = of_subprotocol(&mut fields, "access_token");
+            assert_eq!(placed, Ok(value.map(|value| value.as_bytes().to_vec())), "{lines:?}");
+            assert_eq!(left(&fields, SEC_WEBSOCKET_PROTOCOL), kept, "{lines:?}");
+            assert_eq!(answered, alone.then(|| HeaderValue::from_static("access_token")), "{lines:?}");
+        }
+        let mut fields = fields(SEC_WEBSOCKET_PROTOCOL, &["access_token, a, access_token, b"]);
+        assert_eq!(of_subprotocol(&mut fields, "access_token").0, Err(StandsTwice));
+        assert_eq!(left(&fields, SEC_WEBSOCKET_PROTOCOL), [""; 0]);
+    }
+
+    #[test]
+    fn a_parameter_is_taken_off_however_it_is_written() {
+        for (target, value, left) in [
+            ("/a?token=x", Some("x"), "/a"),
+            ("/a?b=1&%74oken=x%2Ey&c", Some("x.y"), "/a?b=1&c"),
+            ("/a?tokens=x", None, "/a?tokens=x"),
+            ("/a", None, "/a"),
+        ] {
+            let mut uri: Uri = target.parse().expect("a target");
+            assert_eq!(of_query(&mut uri, "token"), Ok(value.map(|value| value.as_bytes().to_vec())));
+            assert_eq!(uri, left);
+        }
+        let mut uri: Uri = "/a?token=x&token=x".parse().expect("a target");
+        assert_eq!(of_query(&mut uri, "token"), Err(StandsTwice));
+        assert_eq!(uri, "/a");
+    }
+}

@@ -1,0 +1,86 @@
+//! What is counted of each route and each server: by real sockets, over edits, and the same however clients behave.
+
+use crate::support::{Backend, Reaction, TestGateway, config, reply, status};
+use serde_json::json;
+use tidegate_gateway::config::GatewayConfig;
+use tidegate_gateway::flow::FlowTotals;
+use tidegate_gateway::limits::{Limits, Unlimited};
+use tidegate_gateway::service::GatewaySettings;
+
+/// Two routes to one server, of which the first has limits.
+fn configuration(server: &Backend, idle_connections: u32) -> GatewayConfig {
+    let upstream = json!([{"name": "app", "servers": [server.url()], "idle_connections": idle_connections}]);
+    let api = json!({"name": "api", "path": "/api/*", "upstream": "app", "policies": ["per-client"]});
+    config(upstream, json!([api, {"name": "rest", "upstream": "app"}]))
+}
+
+fn route<L: Limits>(gateway: &TestGateway<L>, name: &str) -> FlowTotals {
+    let flows = gateway.gateway.route_flows();
+    flows.into_iter().find(|flow| &*flow.route == name).unwrap().totals
+}
+
+fn server<L: Limits>(gateway: &TestGateway<L>) -> FlowTotals {
+    gateway.gateway.server_flows()[0].totals
+}
+
+fn post(path: &str) -> String {
+    format!("POST {path} HTTP/1.1\r\nhost: a\r\ncontent-length: 3\r\nconnection: close\r\n\r\nabc")
+}
+
+#[test]
+fn requests_times_bytes_and_connections_are_counted_by_route_and_by_server() {
+    let backend = Backend::start(|got| match got.line.as_str() {
+        "GET /missing HTTP/1.1" => reply(404, &[], "no"),
+        _ => reply(200, &[], "hello"),
+    });
+    // One core, so that each request finds the connection of the one before.
+    let (settings, first) = (GatewaySettings::default(), configuration(&backend, 8));
+    let gateway = TestGateway::start_on(1, Unlimited, settings, &first, |gateway| gateway);
+    for _ in 0..3 {
+        assert_eq!(status(&gateway.send(&post("/api/a"))), 200);
+    }
+    assert_eq!(status(&gateway.get("/missing")), 404);
+    let api = route(&gateway, "api");
+    assert_eq!((api.by_class, api.buckets.iter().sum::<u64>()), ([0, 3, 0, 0, 0], 3));
+    assert_eq!((api.request_bytes, api.reply_bytes, api.limited), (9, 15, 3));
+    let rest = route(&gateway, "rest");
+    assert_eq!((rest.by_class, rest.reply_bytes, rest.limited), ([0, 0, 0, 1, 0], 2, 0));
+    let app = server(&gateway);
+    assert_eq!((app.by_class, app.buckets.iter().sum::<u64>()), ([0, 3, 0, 1, 0], 4));
+    assert_eq!((app.request_bytes, app.reply_bytes, app.opened, app.reused), (9, 17, 1, 3));
+    assert!(app.nanos > 0 && api.nanos + rest.nanos > app.nanos, "a server's time is part of its route's");
+    // What a route and a server were counted goes on over a change of both.
+    gateway.apply(&configuration(&backend, 4));
+    assert_eq!(status(&gateway.send(&post("/api/a"))), 200);
+    assert_eq!(route(&gateway, "api").by_class, [0, 4, 0, 0, 0]);
+    assert_eq!((server(&gateway).by_class, server(&gateway).opened), ([0, 4, 0, 1, 0], 2));
+}
+
+#[test]
+fn bodies_that_come_in_pieces_are_counted_as_they_pass() {
+    let backend = Backend::start(|_| {
+        let chunked =
+            "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n4\r\ndefg\r\n0\r\n\r\n";
+        Reaction::Bytes(chunked.as_bytes().to_vec())
+    });
+    let settings = GatewaySettings::default();
+    let gateway = TestGateway::start(Unlimited, settings, &configuration(&backend, 8));
+    let request = "POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\nconnection: close\r\n\r\n\
+                   5\r\nhello\r\n6\r\n world\r\n0\r\n\r\n";
+    let got = gateway.send(request);
+    assert_eq!((status(&got), got.body.as_slice()), (200, &b"abcdefg"[..]));
+    for totals in [route(&gateway, "rest"), server(&gateway)] {
+        assert_eq!((totals.request_bytes, totals.reply_bytes), (11, 7));
+    }
+}
+
+/// No server answers: the route's refusals are counted, and nothing at the server.
+#[test]
+fn what_no_server_answers_is_counted_on_its_route_alone() {
+    let mut backend = Backend::named("a");
+    let gateway = TestGateway::start(Unlimited, GatewaySettings::default(), &configuration(&backend, 8));
+    backend.stop();
+    assert_eq!(status(&gateway.get("/")), 502);
+    assert_eq!(route(&gateway, "rest").by_class, [0, 0, 0, 0, 1]);
+    assert_eq!(server(&gateway).by_class, [0; 5]);
+}

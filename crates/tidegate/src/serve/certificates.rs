@@ -1,0 +1,86 @@
+//! The certificates that this node's listeners show, of files and of orders, for who asks the admin API.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use tidegate_access::keys::shown_time;
+use tidegate_admin::api::ShownCertificates;
+use tidegate_algorithms::time::{SECOND, Wall};
+use tidegate_certificates::{Acme, CertificateStatus};
+use tidegate_net::clock::wall;
+use tidegate_net::tls::FileCertificate;
+
+use crate::config::Secured;
+
+/// The listeners that have TLS, and what orders certificates for some of them.
+#[derive(Debug)]
+pub(super) struct NodeCertificates {
+    secured: Vec<Secured>,
+    acme: Option<Arc<Acme>>,
+}
+
+impl NodeCertificates {
+    pub(super) fn new(secured: &[Secured], acme: Option<&Arc<Acme>>) -> Self {
+        Self { secured: secured.to_vec(), acme: acme.cloned() }
+    }
+
+    /// Those of files, each once with all listeners that show it. A file that is read again may be in force at one listener before
+    /// another: then it is there twice.
+    fn of_files(&self) -> Vec<(u64, Value)> {
+        let mut listeners: BTreeMap<FileCertificate, Vec<String>> = BTreeMap::new();
+        for it in &self.secured {
+            for certificate in it.tls.of_files() {
+                let shown_by = listeners.entry(certificate).or_default();
+                if shown_by.last() != Some(&it.listener.label()) {
+                    shown_by.push(it.listener.label());
+                }
+            }
+        }
+        let shown = listeners.into_iter().map(|(FileCertificate { file, names, not_after }, listeners)| {
+            let file = file.display().to_string();
+            let mut shown = json!({ "names": names, "listeners": listeners, "origin": "file", "file": file });
+            end(&mut shown, not_after);
+            (not_after, shown)
+        });
+        shown.collect()
+    }
+
+    /// Those of orders; names without a certificate come first.
+    fn of_orders(&self) -> Vec<(u64, Value)> {
+        let Some(acme) = &self.acme else { return Vec::new() };
+        let showing = self.secured.iter().filter(|it| it.tls.shows_ordered());
+        let listeners: Vec<String> = showing.map(|it| it.listener.label()).collect();
+        let shown =
+            acme.status().into_iter().map(|CertificateStatus { name, not_after, trouble, .. }| {
+                let mut shown = json!({
+                    "names": [name],
+                    "listeners": listeners,
+                    "origin": "acme",
+                    "directory": acme.directory(),
+                });
+                if let Some(not_after) = not_after {
+                    end(&mut shown, not_after);
+                }
+                if let Some(trouble) = trouble {
+                    shown["trouble"] = trouble.into();
+                }
+                (not_after.unwrap_or(0), shown)
+            });
+        shown.collect()
+    }
+}
+
+impl ShownCertificates for NodeCertificates {
+    fn shown(&self) -> Value {
+        let mut all = [self.of_files(), self.of_orders()].concat();
+        all.sort_by_key(|(not_after, _)| *not_after);
+        json!({ "certificates": all.into_iter().map(|(_, shown)| shown).collect::<Vec<_>>() })
+    }
+}
+
+/// Says when a certificate ends, in seconds since 1970, and how long that is.
+fn end(shown: &mut Value, not_after: u64) {
+    shown["not_after"] = shown_time(Wall(not_after.saturating_mul(SECOND))).into();
+    shown["seconds_left"] = not_after.saturating_sub(wall().0 / SECOND).into();
+}

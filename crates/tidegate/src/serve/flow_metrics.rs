@@ -1,0 +1,151 @@
+//! Metrics of what each route's requests and each server of an upstream do: how many, how long, how many bytes.
+//!
+//! Bounds: [`MAX_APART`] routes and as many servers have series of their own, in the order of the configuration; those beyond
+//! are summed as `others`, so that the page keeps its size (fault 53). Names come from the configuration, never from clients.
+
+use std::fmt;
+use std::sync::Arc;
+
+use tidegate_admin::{Families, Family};
+use tidegate_gateway::flow::{FlowTotals, RouteFlow, ServerFlow, TIME_BOUNDS};
+use tidegate_gateway::limits::Limits;
+use tidegate_gateway::service::Gateway;
+
+/// Routes, and servers, that have series of their own.
+const MAX_APART: usize = 200;
+
+/// The name of those beyond.
+const OTHERS: &str = "others";
+
+const CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
+
+/// What is counted of routes and servers. It is to be the last one of its page: where that is full, nothing else is cut.
+#[derive(Debug)]
+pub(super) struct FlowMetrics<L>(pub(super) Arc<Gateway<L>>);
+
+impl<L: Limits> Family for FlowMetrics<L> {
+    fn write(&self, families: &mut Families<'_>) -> fmt::Result {
+        let routes = apart(self.0.route_flows(), |RouteFlow { route, totals }| ([route.to_string()], totals));
+        let routes: Vec<_> =
+            routes.iter().map(|([route], totals)| ([("route", route.as_str())], *totals)).collect();
+        of_routes(&routes, families)?;
+        let servers = apart(self.0.server_flows(), |ServerFlow { upstream, server, totals }| {
+            ([upstream.to_string(), server], totals)
+        });
+        let servers: Vec<_> = servers
+            .iter()
+            .map(|([upstream, server], totals)| {
+                ([("upstream", upstream.as_str()), ("server", server.as_str())], *totals)
+            })
+            .collect();
+        of_servers(&servers, families)
+    }
+}
+
+/// The first ones by their names, and all others together.
+fn apart<T, const N: usize>(
+    flows: Vec<T>,
+    named: impl Fn(T) -> ([String; N], FlowTotals),
+) -> Vec<([String; N], FlowTotals)> {
+    let mut flows = flows.into_iter().map(named);
+    let mut shown: Vec<_> = flows.by_ref().take(MAX_APART).collect();
+    let others = flows.reduce(|(names, mut totals), (_, more)| {
+        totals.add(&more);
+        (names, totals)
+    });
+    shown.extend(others.map(|(_, totals)| ([OTHERS; N].map(str::to_owned), totals)));
+    shown
+}
+
+/// Labels of a route or a server, and what was counted of it.
+type Labelled<'a, const N: usize> = ([(&'a str, &'a str); N], FlowTotals);
+
+fn of_routes(routes: &[Labelled<'_, 1>], families: &mut Families<'_>) -> fmt::Result {
+    let help = "Requests of a route by the class of the status that they were answered with";
+    families.counters("tidegate_route_requests", help, |series| {
+        routes.iter().try_for_each(|([route], totals)| {
+            by_class(totals, |status, count| series(&[*route, ("status", status)], count))
+        })
+    })?;
+    let help = "Time from the head of a route's request to the head of its reply";
+    families.histograms("tidegate_route_request_duration_seconds", help, |series| {
+        routes.iter().try_for_each(|(route, totals)| series(route, seconds(totals.nanos), &buckets(totals)))
+    })?;
+    let help = "Bytes of a route's bodies that clients sent, and that servers did";
+    families.counters("tidegate_route_body_bytes", help, |series| {
+        routes.iter().try_for_each(|([route], totals)| {
+            series(&[*route, ("of", "request")], totals.request_bytes)?;
+            series(&[*route, ("of", "reply")], totals.reply_bytes)
+        })
+    })?;
+    let help = "Requests of a route whose limits were asked";
+    families.counters("tidegate_route_limited_requests", help, |series| {
+        routes.iter().try_for_each(|(route, totals)| series(route, totals.limited))
+    })?;
+    let help = "Microseconds in which a route's requests waited for what their limits say";
+    families.counters("tidegate_route_limit_microseconds", help, |series| {
+        routes.iter().try_for_each(|(route, totals)| series(route, totals.limit_nanos / 1_000))
+    })
+}
+
+fn of_servers(servers: &[Labelled<'_, 2>], families: &mut Families<'_>) -> fmt::Result {
+    let help = "Replies of a server by the class of their status";
+    families.counters("tidegate_upstream_replies", help, |series| {
+        servers.iter().try_for_each(|([upstream, server], totals)| {
+            by_class(totals, |status, count| series(&[*upstream, *server, ("status", status)], count))
+        })
+    })?;
+    let help = "Time to the head of a server's reply, without what its client took to send the request";
+    families.histograms("tidegate_upstream_reply_duration_seconds", help, |series| {
+        servers
+            .iter()
+            .try_for_each(|(server, totals)| series(server, seconds(totals.nanos), &buckets(totals)))
+    })?;
+    let help = "Bytes of bodies that a server was sent, and that it sent";
+    families.counters("tidegate_upstream_body_bytes", help, |series| {
+        servers.iter().try_for_each(|([upstream, server], totals)| {
+            series(&[*upstream, *server, ("of", "request")], totals.request_bytes)?;
+            series(&[*upstream, *server, ("of", "reply")], totals.reply_bytes)
+        })
+    })?;
+    let help = "Connections that requests to a server went on: opened for one, or reused";
+    families.counters("tidegate_upstream_connections", help, |series| {
+        servers.iter().try_for_each(|([upstream, server], totals)| {
+            series(&[*upstream, *server, ("how", "opened")], totals.opened)?;
+            series(&[*upstream, *server, ("how", "reused")], totals.reused)
+        })
+    })
+}
+
+/// Gives `write` each class of status that was there.
+fn by_class(totals: &FlowTotals, mut write: impl FnMut(&str, u64) -> fmt::Result) -> fmt::Result {
+    let mut classes = CLASSES.into_iter().zip(totals.by_class).filter(|(_, count)| *count > 0);
+    classes.try_for_each(|(class, count)| write(class, count))
+}
+
+fn buckets(totals: &FlowTotals) -> Vec<(f64, u64)> {
+    let bounds = TIME_BOUNDS.iter().map(|nanos| seconds(*nanos)).chain([f64::INFINITY]);
+    bounds.zip(totals.buckets).collect()
+}
+
+/// Exact for the bounds, and for sums to within 1 part in 2^53.
+fn seconds(nanos: u64) -> f64 {
+    #[expect(clippy::cast_precision_loss, reason = "a metric's value is a double")]
+    let nanos = nanos as f64;
+    nanos / 1e9
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fault_53_ten_thousand_routes_are_a_bounded_number_of_series() {
+        let totals = FlowTotals { by_class: [0, 1, 0, 0, 0], ..FlowTotals::default() };
+        let shown = apart((0..10_000).collect(), |number: u32| ([format!("r{number}")], totals));
+        assert_eq!(shown.len(), MAX_APART + 1);
+        let (names, others) = &shown[MAX_APART];
+        assert_eq!((names[0].as_str(), others.by_class[1]), (OTHERS, 10_000 - MAX_APART as u64));
+        assert_eq!(apart(vec![1_u32], |number| ([number.to_string()], totals)).len(), 1);
+    }
+}
