@@ -13,7 +13,7 @@
 //! admits `trials` calls and judges them by the same shares: it opens again as soon as the bound
 //! cannot be missed any more, and closes as soon as it cannot be reached any more. So one trial
 //! that takes its time, as a long upload does, keeps no others out. A trial that never reports, and whose place is
-//! needed, keeps it for one more pause at most.
+//! needed, keeps it for the longest pause at most: within the first one, a slow server would have reported nothing yet.
 //!
 //! The first pause is short, since most outages are a restart. Each round of trials that fails doubles it, up to the longest. It begins
 //! short again once the breaker was closed for as long as its last pause was: calls that succeed as trials alone, and fail when all
@@ -134,7 +134,7 @@ pub struct Breaker {
     generation: u64,
     state: State,
     recent: Recent,
-    /// The pause of the state, or of the last time that it was open.
+    /// The pause of the last time that it opened.
     pause: u64,
     /// When it closed last.
     closed: Option<Tick>,
@@ -185,8 +185,8 @@ impl Breaker {
             State::HalfOpen { since, admitted, .. } => {
                 if *admitted < self.settings.trials {
                     *admitted += 1;
-                } else if now.since(*since) >= self.pause {
-                    // Trials are missing since a whole pause: their callers are gone.
+                } else if now.since(*since) >= self.settings.pause {
+                    // Trials are missing since the longest pause: their callers are gone.
                     self.enter(State::HalfOpen { since: now, admitted: 1, counts: Counts::default() });
                 } else {
                     return None;
@@ -265,15 +265,14 @@ impl Breaker {
     }
 
     /// Nanoseconds until a call can be admitted, 0 if one can now. What trials under way will say is
-    /// not known: half open, it is the end of the pause in which they may report.
+    /// not known: half open, it is the end of the longest pause, in which they may report.
     #[must_use]
     pub fn wait(&self, now: Tick) -> u64 {
         match self.state {
             State::Closed => 0,
             State::HalfOpen { admitted, .. } if admitted < self.settings.trials => 0,
-            State::Open { since, .. } | State::HalfOpen { since, .. } => {
-                self.pause.saturating_sub(now.since(since))
-            }
+            State::HalfOpen { since, .. } => self.settings.pause.saturating_sub(now.since(since)),
+            State::Open { since, .. } => self.pause.saturating_sub(now.since(since)),
         }
     }
 

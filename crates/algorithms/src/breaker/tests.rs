@@ -230,6 +230,26 @@ fn the_pause_begins_short_and_doubles_with_each_round_that_fails() {
 }
 
 #[test]
+fn trials_that_take_longer_than_the_first_pause_are_judged_all_the_same() {
+    for (outcome, expected) in [(BAD, Change::Reopened), (OK, Change::Closed)] {
+        let mut breaker = opened(Settings::default());
+        let at = Tick(SECOND);
+        let trials: Vec<Pass> = (0..10).filter_map(|_| breaker.admit(at)).collect();
+        assert_eq!(trials.len(), 10);
+        // The servers take thirty seconds; others ask again meanwhile.
+        for second in 2..31 {
+            assert_eq!(breaker.admit(Tick(second * SECOND)), None, "no trials beside those under way");
+        }
+        let ended = Tick(31 * SECOND);
+        let changes: Vec<Change> = trials.iter().map(|pass| breaker.report(*pass, outcome, ended)).collect();
+        assert!(changes.contains(&expected), "{changes:?}");
+        if outcome == BAD {
+            assert_eq!(breaker.wait(ended), 2 * SECOND, "the pause grows");
+        }
+    }
+}
+
+#[test]
 fn no_pause_is_longer_than_the_longest() {
     let fixed = Settings { first_pause: 5 * SECOND, pause: 5 * SECOND, ..Settings::default() };
     for settings in [fixed, Settings { first_pause: SECOND, pause: SECOND / 2, ..fixed }] {
