@@ -234,11 +234,15 @@ impl TokensInForce {
     }
 }
 
-/// The secret of an `authorization` field whose scheme is `Bearer` (RFC 6750, 2.1).
+/// The secret of an `authorization` field whose scheme is `Bearer` (RFC 6750, 2.1). After the scheme stands a space, or what
+/// other programs take for one: no server is to find a secret where this finds none.
 #[must_use]
 pub fn bearer(authorization: &[u8]) -> Option<&[u8]> {
-    let (scheme, secret) = authorization.split_at_checked(b"Bearer ".len())?;
-    scheme.eq_ignore_ascii_case(b"bearer ").then(|| secret.trim_ascii())
+    let (scheme, rest) = authorization.split_at_checked(b"Bearer".len())?;
+    // Latin-1 has two more blanks, which are no first byte in UTF-8.
+    let is_blank = |byte: &u8| byte.is_ascii_whitespace() || matches!(byte, 0x85 | 0xa0);
+    let blanks = rest.iter().position(|byte| !is_blank(byte)).unwrap_or(rest.len());
+    (blanks > 0 && scheme.eq_ignore_ascii_case(b"bearer")).then(|| rest[blanks..].trim_ascii())
 }
 
 #[cfg(test)]
@@ -300,7 +304,9 @@ mod tests {
 
     #[test]
     fn only_bearer_is_read() {
-        assert_eq!(bearer(b"bEARER  abc "), Some(&b"abc"[..]));
+        for stated in [&b"bEARER  abc "[..], b"Bearer\tabc", b"bearer \t abc", b"Bearer\xa0abc"] {
+            assert_eq!(bearer(stated), Some(&b"abc"[..]));
+        }
         for other in [&b"Basic abc"[..], b"Bearer", b"abc", b""] {
             assert_eq!(bearer(other), None);
         }

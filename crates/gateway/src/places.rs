@@ -93,13 +93,15 @@ pub(crate) fn of_query(uri: &mut Uri, name: &str) -> PlacedText {
     one_of(values.into_iter().map(String::into_bytes).collect())
 }
 
-/// Takes a cookie off `Cookie`, of which HTTP/2 may have several lines. The others stay in their order.
+/// Takes a cookie off `Cookie`, of which HTTP/2 may have several lines. The others stay in their order. Blanks around its name are
+/// none of it: servers strip them, and would find a second cookie of the name, which nobody has verified.
 pub(crate) fn of_cookie(fields: &mut HeaderMap, name: &str) -> PlacedText {
     let (mut values, mut kept) = (Vec::new(), Vec::new());
     for line in fields.get_all(COOKIE) {
         for pair in line.as_bytes().split(|byte| *byte == b';').map(<[u8]>::trim_ascii) {
-            match pair.strip_prefix(name.as_bytes()).and_then(|rest| rest.strip_prefix(b"=")) {
-                Some(value) => values.push(value.to_vec()),
+            let equals = pair.iter().position(|byte| *byte == b'=');
+            match equals.filter(|equals| bare_name(&pair[..*equals]) == name.as_bytes()) {
+                Some(equals) => values.push(pair[equals + 1..].trim_ascii().to_vec()),
                 None if pair.is_empty() => {}
                 None => kept.push(pair),
             }
@@ -140,6 +142,13 @@ pub(crate) fn of_subprotocol(fields: &mut HeaderMap, name: &str) -> (PlacedText,
     (one_of(values), alone)
 }
 
+/// A cookie's name without what stands around it and can be in no name: blanks, also those of other alphabets.
+fn bare_name(name: &[u8]) -> &[u8] {
+    let begin = name.iter().position(u8::is_ascii_graphic).unwrap_or(name.len());
+    let end = name.iter().rposition(u8::is_ascii_graphic).map_or(begin, |last| last + 1);
+    &name[begin..end]
+}
+
 /// Puts one line in the place of all lines of a field, or none if it is empty.
 fn put(fields: &mut HeaderMap, name: HeaderName, line: Option<HeaderValue>) {
     match line.filter(|line| !line.is_empty()) {
@@ -166,7 +175,25 @@ mod tests {
     }
 
     #[test]
-    fn a_cookie_is_taken_out_of_all_lines_and_the_others_stay() {
+    fn a_cookie_is_taken_off_however_servers_find_its_name() {
+        let text = |bytes: &[u8]| HeaderValue::from_bytes(bytes).expect("a field's value");
+        for (line, placed, kept) in [
+            (&b"session =x; a=1"[..], Ok(Some(b"x".to_vec())), Some("a=1")),
+            (b"a=1; session\t= x", Ok(Some(b"x".to_vec())), Some("a=1")),
+            (b"session\xa0=x", Ok(Some(b"x".to_vec())), None),
+            (b"session=good; session =forged", Err(StandsTwice), None),
+            (b"session\xa0=forged; session=good; b=2", Err(StandsTwice), Some("b=2")),
+            // Other names, and what has none.
+            (b"my session=x; session; Session=x; =x", Ok(None), Some("my session=x; session; Session=x; =x")),
+        ] {
+            let mut fields: HeaderMap = [(COOKIE, text(line))].into_iter().collect();
+            assert_eq!(of_cookie(&mut fields, "session"), placed, "{line:?}");
+            assert_eq!(left(&fields, COOKIE), kept.into_iter().collect::<Vec<_>>(), "{line:?}");
+        }
+    }
+
+    #[test]
+    fn a_subprotocol_is_taken_out_of_all_lines_and_the_others_stay() {
         for (lines, value, kept, alone) in [
             (&["access_token, abc"][..], Some("abc"), &[][..], true),
             (&["chat, access_token, abc"], Some("abc"), &["chat"], false),
