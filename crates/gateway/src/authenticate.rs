@@ -29,7 +29,7 @@ use crate::config::{Auth, CertificateAuth, JwtAuth, KeyAuth, KeyPlace, TokenPlac
 use crate::identity::{Attested, CONSUMER, Identity};
 use crate::limits::Limits;
 use crate::normal::Normal;
-use crate::places::{StatedText, of_basic, of_bearer, of_cookie, of_field, of_query, of_subprotocol};
+use crate::places::{StatedText, of_basic, of_bearer, of_cookie, of_field, of_parameter, of_subprotocol};
 use crate::record::{Recorder, What};
 use crate::refusal::{CERTIFICATE, Refusal};
 use crate::route::Route;
@@ -209,7 +209,7 @@ impl JwtAuth {
             let placed = match place {
                 TokenPlace::Bearer => of_bearer(&mut request.headers),
                 TokenPlace::Cookie(name) => of_cookie(&mut request.headers, name),
-                TokenPlace::Parameter(name) => of_query(&mut request.uri, name),
+                TokenPlace::Parameter(name) => of_parameter(request, name),
                 TokenPlace::Protocol(name) => {
                     let (placed, answered) = of_subprotocol(&mut request.headers, name);
                     subprotocol = subprotocol.or(answered);
@@ -260,7 +260,7 @@ fn take(place: &KeyPlace, request: &mut Parts) -> StatedText {
     let twice = |_| Refusal::Malformed("the API key is stated more than once");
     let placed = match place {
         KeyPlace::Field(name) => of_field(&mut request.headers, name).map_err(twice),
-        KeyPlace::Parameter(name) => of_query(&mut request.uri, name).map_err(twice),
+        KeyPlace::Parameter(name) => of_parameter(request, name).map_err(twice),
         KeyPlace::Bearer => of_bearer(&mut request.headers).map_err(|_| two_fields()),
         KeyPlace::Basic => of_basic(&mut request.headers, MAX_TEXT).map_err(|_| two_fields()),
     };

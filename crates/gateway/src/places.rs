@@ -7,7 +7,10 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::Uri;
-use http::header::{AUTHORIZATION, COOKIE, HeaderMap, HeaderName, HeaderValue, SEC_WEBSOCKET_PROTOCOL};
+use http::header::{
+    AUTHORIZATION, COOKIE, HeaderMap, HeaderName, HeaderValue, REFERER, SEC_WEBSOCKET_PROTOCOL,
+};
+use http::request::Parts;
 use http::uri::PathAndQuery;
 use tidegate_access::tokens::bearer;
 
@@ -68,21 +71,20 @@ fn basic(authorization: &[u8], most: usize) -> Option<Vec<u8>> {
     (!text.trim_ascii().is_empty()).then(|| text.to_vec())
 }
 
-/// Takes a parameter off the query of a target.
-pub(crate) fn of_query(uri: &mut Uri, name: &str) -> PlacedText {
-    let mut values = Vec::new();
-    let Some(query) = uri.query() else { return Ok(None) };
-    let mut kept: Vec<&str> = Vec::new();
-    for part in query.split('&') {
-        match form_urlencoded::parse(part.as_bytes()).next() {
-            Some((key, value)) if key == name => values.push(value.into_owned()),
-            _ => kept.push(part),
-        }
+/// Takes a parameter off the query of a request's target, and off the one in `Referer`: the page that it comes from may have been
+/// asked for by the same value.
+pub(crate) fn of_parameter(request: &mut Parts, name: &str) -> PlacedText {
+    for (_, line) in request.headers.iter_mut().filter(|(field, _)| **field == REFERER) {
+        without_parameter(line, name);
     }
-    if values.is_empty() {
+    of_query(&mut request.uri, name)
+}
+
+fn of_query(uri: &mut Uri, name: &str) -> PlacedText {
+    let Some((values, kept)) = uri.query().and_then(|query| split_off(query.as_bytes(), name)) else {
         return Ok(None);
-    }
-    let kept = kept.join("&");
+    };
+    let kept = String::from_utf8_lossy(&kept);
     let target = if kept.is_empty() { uri.path().to_owned() } else { format!("{}?{kept}", uri.path()) };
     let mut parts = uri.clone().into_parts();
     // Invariant: what is left of a target's own path and query is one.
@@ -90,7 +92,30 @@ pub(crate) fn of_query(uri: &mut Uri, name: &str) -> PlacedText {
     if let Ok(without) = Uri::from_parts(parts) {
         *uri = without;
     }
-    one_of(values.into_iter().map(String::into_bytes).collect())
+    one_of(values)
+}
+
+/// Takes a parameter off the query of a URL in a field.
+fn without_parameter(url: &mut HeaderValue, name: &str) {
+    let Some(mark) = url.as_bytes().iter().position(|byte| *byte == b'?') else { return };
+    let (before, query) = (&url.as_bytes()[..mark], &url.as_bytes()[mark + 1..]);
+    let Some((_, kept)) = split_off(query, name) else { return };
+    let without = if kept.is_empty() { before.to_vec() } else { [before, &b"?"[..], &kept[..]].concat() };
+    if let Ok(without) = HeaderValue::from_bytes(&without) {
+        *url = without;
+    }
+}
+
+/// The values of a parameter, however it is written, and the rest of the query; `None`: it is not there.
+fn split_off(query: &[u8], name: &str) -> Option<(Vec<Vec<u8>>, Vec<u8>)> {
+    let (mut values, mut kept) = (Vec::new(), Vec::new());
+    for part in query.split(|byte| *byte == b'&') {
+        match form_urlencoded::parse(part).next() {
+            Some((key, value)) if key == name => values.push(value.into_owned().into_bytes()),
+            _ => kept.push(part),
+        }
+    }
+    (!values.is_empty()).then(|| (values, kept.join(&b"&"[..])))
 }
 
 /// Takes a cookie off `Cookie`, of which HTTP/2 may have several lines. The others stay in their order. Blanks around its name are
@@ -225,6 +250,16 @@ mod tests {
             let mut uri: Uri = target.parse().expect("a target");
             assert_eq!(of_query(&mut uri, "token"), Ok(value.map(|value| value.as_bytes().to_vec())));
             assert_eq!(uri, left);
+        }
+        for (url, left) in [
+            (&b"https://a.example/a?b=1&%74oken=x&c"[..], &b"https://a.example/a?b=1&c"[..]),
+            (b"/a?token=x&token=y", b"/a"),
+            (b"/\xe9?tokens=x?token=x", b"/\xe9?tokens=x?token=x"),
+            (b"/a", b"/a"),
+        ] {
+            let mut url = HeaderValue::from_bytes(url).expect("a field's value");
+            without_parameter(&mut url, "token");
+            assert_eq!(url.as_bytes(), left);
         }
         let mut uri: Uri = "/a?token=x&token=x".parse().expect("a target");
         assert_eq!(of_query(&mut uri, "token"), Err(StandsTwice));

@@ -16,7 +16,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use http::header::{
-    AUTHORIZATION, CONTENT_LENGTH, COOKIE, FORWARDED, HOST, SEC_WEBSOCKET_PROTOCOL, SET_COOKIE, VIA,
+    AUTHORIZATION, CONTENT_LENGTH, COOKIE, FORWARDED, HOST, REFERER, SEC_WEBSOCKET_PROTOCOL, SET_COOKIE, VIA,
 };
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
@@ -310,7 +310,10 @@ fn take_credentials(
     let Some(auth) = &route.config.auth else { return (None, None) };
     let mut stated = auth.take(parts, peer.tls_name.is_some());
     if auth.is_in_target() {
-        record.note(|record| record.asked.target = parts.uri.clone());
+        record.note(|record| {
+            record.asked.target = parts.uri.clone();
+            record.asked.referer = parts.headers.get(REFERER).cloned();
+        });
     }
     let subprotocol = stated.subprotocol.take();
     (Some(stated), subprotocol)

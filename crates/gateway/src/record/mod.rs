@@ -256,9 +256,13 @@ impl Recorder {
         }
     }
 
-    /// Records the path alone: where no route takes the request, its query may hold a secret.
+    /// Records the path alone: where no route takes the request, its query may hold a secret. So may that of the page it comes from.
     pub(crate) fn leave_query_out(&mut self) {
         self.note(|record| {
+            let page = record.asked.referer.as_ref().and_then(|referer| {
+                HeaderValue::from_bytes(referer.as_bytes().split(|byte| *byte == b'?').next()?).ok()
+            });
+            record.asked.referer = page;
             if let Ok(path) = Uri::try_from(record.asked.target.path()) {
                 record.asked.target = path;
             }

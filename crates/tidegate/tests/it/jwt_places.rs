@@ -72,6 +72,12 @@ fn fault_52_a_token_in_a_cookie_or_the_query_opens_its_route_and_goes_no_further
         head.starts_with("get /app/?x=1&y=2 http/1.1\r\n") && head.contains("x-consumer-id: alice"),
         "{head}"
     );
+    // A page that was opened with it in its address says so of everything that it loads.
+    let referer = format!("http://a/app/?access_token={token}&page=1");
+    assert_eq!(get(&service, "/app/", &[("cookie", &cookie), ("referer", &referer)]).0, 200);
+    let head = heads.recv_timeout(PATIENCE).unwrap();
+    assert!(head.contains("\r\nreferer: http://a/app/?page=1\r\n"), "{head}");
+    assert_eq!(get(&service, "/favicon.ico", &[("referer", &referer)]).0, 404);
 
     let bearer = format!("Bearer {token}");
     let twice = format!("session={token}; session={token}");
@@ -91,7 +97,7 @@ fn fault_52_a_token_in_a_cookie_or_the_query_opens_its_route_and_goes_no_further
         assert_eq!(get(&service, &target, &[field]).0, status, "{target} {field:?}");
     }
     assert!(heads.try_recv().is_err(), "none of these has reached the server");
-    let log = logged(&service, 8);
+    let log = logged(&service, 10);
     assert!(!log.contains(&token), "{log}");
     assert!(log.contains("x=1&y=2"), "the rest of the query is there: {log}");
     let asked = agent().get(service.url("/v1/explain/route?host=a&path=/app/"));
