@@ -53,7 +53,13 @@ fn apart<T, const N: usize>(
         totals.add(&more);
         (names, totals)
     });
-    shown.extend(others.map(|(_, totals)| ([OTHERS; N].map(str::to_owned), totals)));
+    let Some((_, others)) = others else { return shown };
+    let names = [OTHERS; N].map(str::to_owned);
+    match shown.iter_mut().find(|(shown, _)| *shown == names) {
+        // A route has the name: of a page with a series twice, Prometheus takes nothing.
+        Some((_, totals)) => totals.add(&others),
+        None => shown.push((names, others)),
+    }
     shown
 }
 
@@ -147,5 +153,15 @@ mod tests {
         let (names, others) = &shown[MAX_APART];
         assert_eq!((names[0].as_str(), others.by_class[1]), (OTHERS, 10_000 - MAX_APART as u64));
         assert_eq!(apart(vec![1_u32], |number| ([number.to_string()], totals)).len(), 1);
+    }
+
+    #[test]
+    fn a_route_that_is_called_others_makes_no_series_twice() {
+        let totals = FlowTotals { by_class: [0, 1, 0, 0, 0], ..FlowTotals::default() };
+        let name = |number: u32| if number == 7 { OTHERS.to_owned() } else { format!("r{number}") };
+        let shown = apart((0..300).collect(), |number: u32| ([name(number)], totals));
+        let others: Vec<_> = shown.iter().filter(|(names, _)| names[0] == OTHERS).collect();
+        assert_eq!((shown.len(), others.len()), (MAX_APART, 1));
+        assert_eq!(others[0].1.by_class[1], 300 - MAX_APART as u64 + 1);
     }
 }
