@@ -96,6 +96,9 @@ pub(crate) struct SharedSender {
 trait Driven: Debug + Send + Sync {
     /// Most requests at once that the server takes on it, as far as the server has said.
     fn most_streams(&self) -> usize;
+
+    /// Drops it: that is what tells those who have a request to send.
+    fn end(&self);
 }
 
 /// A connection until it has ended.
@@ -107,6 +110,21 @@ where
 {
     fn most_streams(&self) -> usize {
         self.lock().as_ref().map_or(0, http2::Connection::current_max_send_streams)
+    }
+
+    fn end(&self) {
+        let connection = self.lock().take();
+        drop(connection);
+    }
+}
+
+/// Ends a connection with the task that drives it, also one that ends by a panic: a request on a connection that nobody drives
+/// would wait until its time is over, and so would the next one.
+struct EndsWithTask(Arc<dyn Driven>);
+
+impl Drop for EndsWithTask {
+    fn drop(&mut self) {
+        self.0.end();
     }
 }
 
@@ -323,23 +341,44 @@ where
     Ok(HyperSender::Http1 { sender, peer, task, is_single: false })
 }
 
-/// Drives a connection of HTTP/2 to its end. It is dropped then, whoever still has a request to send: that is what tells them.
+/// Drives a connection of HTTP/2 to its end. It is dropped then, whoever still has a request to send.
 async fn drive<S>(driven: Arc<DrivenHttp2<S>>)
 where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    S: AsyncRead + AsyncWrite + Debug + Unpin + Send + 'static,
 {
+    let ends = EndsWithTask(Arc::<DrivenHttp2<S>>::clone(&driven));
     let end = poll_fn(|cx| match driven.lock().as_mut() {
         Some(connection) => Pin::new(connection).poll(cx),
         None => Poll::Ready(Ok(())),
     });
     let end = end.await;
-    let connection = driven.lock().take();
-    drop(connection);
+    drop(ends);
     ended(end);
 }
 
 fn ended(end: hyper::Result<()>) {
     if let Err(error) = end {
         tracing::debug!(%error, "a connection to an upstream ended early");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_of_http2_whose_task_is_gone_takes_no_request() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let sender = runtime.block_on(async {
+            let stream = TcpStream::connect(address).await.unwrap();
+            speak(stream, address.ip(), true).await.unwrap()
+        });
+        let HyperSender::Http2(shared) = sender else { panic!("it speaks HTTP/2") };
+        assert!(shared.has_room());
+        // Its task ends before the connection does, as by a panic.
+        drop(runtime);
+        assert!(!shared.has_room());
     }
 }
