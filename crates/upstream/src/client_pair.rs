@@ -76,8 +76,9 @@ pub(crate) struct ClientPair {
     pub(crate) key: PrivateKeyDer<'static>,
 }
 
-/// What tells one version of a file from the next; `None`: it is not there.
-type FileStamp = Option<(i64, i64, u64, u64)>;
+/// What tells one version of a file from the next; `None`: it is not there. Its rights are part of it: one that could not be read may
+/// be readable now.
+type FileStamp = Option<(i64, i64, u64, u64, [u32; 3])>;
 
 /// Versions of both files: of those that were read, and of those that were there at the last look.
 #[derive(Debug)]
@@ -134,7 +135,8 @@ impl ClientPairFiles {
 /// The stamp of the file at `path`, symbolic links followed.
 fn stamp(path: &Path) -> FileStamp {
     let metadata = fs::metadata(path).ok()?;
-    Some((metadata.mtime(), metadata.mtime_nsec(), metadata.size(), metadata.ino()))
+    let rights = [metadata.mode(), metadata.uid(), metadata.gid()];
+    Some((metadata.mtime(), metadata.mtime_nsec(), metadata.size(), metadata.ino(), rights))
 }
 
 /// A small file, whole.

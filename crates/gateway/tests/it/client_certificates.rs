@@ -1,6 +1,8 @@
 //! Servers that demand a certificate of the gateway: nginx and OpenSSL.
 
+use std::fs::{Permissions, set_permissions};
 use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
@@ -177,4 +179,32 @@ fn fault_42_a_client_certificate_that_is_half_written_changes_nothing() {
     let refused = tls.look_again().unwrap().unwrap_err().to_string();
     assert!(refused.contains("holds no private key in PEM"), "{refused}");
     assert_eq!(text(&gateway.get("/")), second);
+}
+
+#[test]
+fn fault_42_a_renewed_pair_that_could_not_be_read_is_read_once_its_rights_are_mended() {
+    let certificates = Certificates::make();
+    let [client, renewed] = ["client", "renewed"].map(|name| certificates.issue(name));
+    let (_nginx, port) = demanding(&certificates);
+    let upstream = json!({
+        "servers": [format!("https://127.0.0.1:{port}")],
+        "idle_connections": 0,
+        "tls": tls(&certificates, &client),
+    });
+    let config = in_front_of(upstream);
+    let gateway = TestGateway::start(Unlimited, GatewaySettings::default(), &config);
+    let tls = config.upstreams[0].tls.as_ref().unwrap();
+    let first = text(&gateway.get("/"));
+    std::fs::copy(&renewed.certificate, &client.certificate).unwrap();
+    std::fs::copy(&renewed.key, &client.key).unwrap();
+    set_permissions(&client.key, Permissions::from_mode(0o000)).unwrap();
+    assert!(tls.look_again().is_none());
+    // Refused, unless the test is root, whom no rights keep out.
+    assert!(tls.look_again().is_some());
+    assert!(tls.look_again().is_none());
+    set_permissions(&client.key, Permissions::from_mode(0o600)).unwrap();
+    assert!(tls.look_again().is_none());
+    tls.look_again().unwrap().unwrap();
+    let second = text(&gateway.get("/"));
+    assert!(second.contains("SUCCESS") && second != first, "{second}");
 }
