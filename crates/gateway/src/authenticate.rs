@@ -21,6 +21,7 @@ use std::sync::Arc;
 
 use http::header::{AUTHORIZATION, COOKIE, HeaderMap, HeaderName, HeaderValue};
 use http::request::Parts;
+use sha2::{Digest, Sha256};
 use tidegate_access::jwt::{JwtDenial, MAX_TOKEN_BYTES};
 use tidegate_access::keys::{ApiKeys, KeyDenial};
 use tidegate_net::clock::wall;
@@ -47,6 +48,8 @@ pub(crate) struct Stated {
     pub(crate) subprotocol: Option<HeaderValue>,
     /// The place of the first way for which there is something, among those of the route.
     first: Option<usize>,
+    /// Tells these keys and tokens from others, where a service's answer is remembered beside what they prove.
+    credentials: Option<[u8; 32]>,
 }
 
 impl Stated {
@@ -60,6 +63,16 @@ impl Stated {
         std::mem::replace(&mut self.token, Ok(None))
     }
 
+    fn digest(&self) -> [u8; 32] {
+        let mut digest = Sha256::new();
+        for text in [&self.key, &self.token] {
+            let text = text.as_ref().ok().and_then(Option::as_deref).unwrap_or_default();
+            digest.update(text.len().to_le_bytes());
+            digest.update(text);
+        }
+        digest.finalize().into()
+    }
+
     /// Why it cannot be said which of several values is meant, if it cannot. Whatever way decides: the others were left on the request.
     fn malformed(&mut self) -> Option<Refusal> {
         let unclear = [&mut self.key, &mut self.token].into_iter().find(|credential| credential.is_err())?;
@@ -70,7 +83,8 @@ impl Stated {
 impl Auth {
     /// Takes what proves whose a request is off it. `shows_certificate`: its connection has, one with a name.
     pub(crate) fn take(&self, request: &mut Parts, shows_certificate: bool) -> Stated {
-        let mut stated = Stated { key: Ok(None), token: Ok(None), subprotocol: None, first: None };
+        let (key, token) = (Ok(None), Ok(None));
+        let mut stated = Stated { key, token, subprotocol: None, first: None, credentials: None };
         for (place, way) in self.ways().iter().enumerate() {
             let is_there = match way {
                 Self::Key(key) => {
@@ -91,6 +105,10 @@ impl Auth {
             if is_there {
                 stated.first = stated.first.or(Some(place));
             }
+        }
+        let remembers = |way: &Self| matches!(way, Self::Forward(forward) if forward.cache > 0);
+        if matches!(self, Self::All { ways, .. } if ways.iter().any(remembers)) {
+            stated.credentials = Some(stated.digest());
         }
         stated
     }
@@ -330,7 +348,8 @@ impl<L: Limits> Gateway<L> {
         match way {
             // In a box: it takes far more room than all the rest, and few routes need it.
             Auth::Forward(forward) => {
-                let admitted = Box::pin(self.ask_authority(forward, route, normal, parts)).await?;
+                let beside = stated.credentials;
+                let admitted = Box::pin(self.ask_authority(forward, route, normal, parts, beside)).await?;
                 normal.cookies = admitted.cookies;
                 Ok(admitted.identity)
             }

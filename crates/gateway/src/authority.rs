@@ -76,14 +76,24 @@ impl Authority {
         Self { id, upstream }
     }
 
-    /// What an answer is known by.
-    pub(crate) fn digest(&self, auth: &ForwardAuth, normal: &Normal<'_>, request: &Parts) -> [u8; 32] {
+    /// What an answer is known by. Where a client has proved something `beside`, what is said of it is said of nobody else.
+    pub(crate) fn digest(
+        &self,
+        auth: &ForwardAuth,
+        normal: &Normal<'_>,
+        request: &Parts,
+        beside: Option<[u8; 32]>,
+    ) -> [u8; 32] {
         let mut digest = Sha256::new();
         let mut add = |part: &[u8]| {
             digest.update(part.len().to_le_bytes());
             digest.update(part);
         };
         add(&self.id.to_le_bytes());
+        if let Some(beside) = beside {
+            add(&beside);
+            add(normal.peer.tls_name.as_deref().unwrap_or_default().as_bytes());
+        }
         for by in &auth.cache_by {
             match by {
                 CachedBy::Method => add(request.method.as_str().as_bytes()),

@@ -49,18 +49,20 @@ const FORWARDED_METHOD: HeaderName = HeaderName::from_static("x-forwarded-method
 const FORWARDED_URI: HeaderName = HeaderName::from_static("x-forwarded-uri");
 
 impl<L: Limits> Gateway<L> {
-    /// Asks the route's authenticating service for the request's identity.
+    /// Asks the route's authenticating service for the request's identity. `beside`: what tells the credentials apart that the route
+    /// demands, too, if it does; they are no longer on the request.
     pub(crate) async fn ask_authority(
         &self,
         auth: &ForwardAuth,
         route: &Route,
         normal: &Normal<'_>,
         request: &Parts,
+        beside: Option<[u8; 32]>,
     ) -> Result<Admitted, Refusal> {
         // Invariant: a route that asks a service was made with it.
         let authority = route.authority.as_ref().ok_or(Refusal::NoAuthority)?;
         let counts = self.forward_auth_counts();
-        let digest = (auth.cache > 0).then(|| authority.digest(auth, normal, request));
+        let digest = (auth.cache > 0).then(|| authority.digest(auth, normal, request, beside));
         let known = digest.and_then(|digest| self.known().get(&digest, self.tick()));
         if known.is_some() {
             counts.known.fetch_add(1, Relaxed);

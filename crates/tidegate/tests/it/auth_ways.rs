@@ -201,3 +201,32 @@ fn a_request_without_anything_is_told_all_that_its_route_takes() {
         "the certificate of its connection is looked at"
     );
 }
+
+/// The key is taken off the request before the service is asked, so that it is nothing that the route's `cache_by` could see.
+#[test]
+fn fault_46_what_a_service_said_of_one_key_is_said_of_no_other() {
+    let ((server, _heads), (judge, asked)) = (listening(), listening());
+    let [server, judge] = [server, judge].map(|address| address.to_string());
+    let folder = tempfile::tempdir().unwrap();
+    let file = format!(
+        "upstream = [{{ name = \"app\", servers = [{server:?}] }}, {{ name = \"judge\", servers = [{judge:?}] }}]\n\
+         gateway.listener = [{{ listen = \"127.0.0.1:0\" }}]\n\
+         [[route]]\nname = \"all\"\nupstream = \"app\"\nauth_all = [\"key\", \"forward\"]\n\
+         [route.forward_auth]\nupstream = \"judge\"\ntimeout_seconds = 60\n\
+         cache_seconds = 3600\ncache_by = [\"header:x-api-key\"]\n"
+    );
+    fs::write(folder.path().join("tidegate.toml"), file).unwrap();
+    let environment = [("TIDEGATE_HTTP_LISTEN", "127.0.0.1:0")];
+    let service = Tidegate::start_in(folder, &["--config", "tidegate.toml"], &environment);
+    let issue = |consumer: &str| {
+        let issued = agent().post(service.url("/v1/keys")).send_json(json!({"consumer": consumer})).unwrap();
+        let issued: Value = issued.into_body().read_json().unwrap();
+        issued["key"].as_str().unwrap().to_owned()
+    };
+    let [one, other] = ["one", "other"].map(issue);
+    for (key, is_asked) in [(&one, true), (&one, false), (&other, true), (&other, false)] {
+        let url = format!("http://{}/", service.gateway[0]);
+        let reply = agent().get(url).header("x-api-key", key.as_str()).call().unwrap();
+        assert_eq!((reply.status().as_u16(), asked.try_recv().is_ok()), (200, is_asked), "{key}");
+    }
+}
