@@ -178,7 +178,8 @@ impl App {
         let configuration = Configuration::start(control, services, &config.layers());
         let (drain, status) = (Drain::new(), ConfigurationStatus::new());
         let events = breakers::events(&engine, &gateway, &drain);
-        let tools = Tools::new(settings, &configuration, NodeCertificates::new(&tls, acme.as_ref()));
+        let certificates = NodeCertificates::new(&tls, acme.as_ref(), &gateway);
+        let tools = Tools::new(settings, &configuration, certificates);
         let (parts, stored) = ((&gateway, &edge, &tools), (&configuration, &*standalone));
         let shown = Shown::new(&engine, parts, stored, &tokens, &events);
         let apis = Apis::new(config, &shown, sockets, cores.count());
