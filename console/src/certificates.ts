@@ -14,8 +14,8 @@ export interface Certificate {
   isRefused: boolean;
 }
 
-/** Those that listeners show, those that servers are shown, and those that are had by ACME; what ends first is first. Of a listener that has more of them than
- * have numbers of their own there is the one that ends first, too. */
+/** Those that listeners show, those that servers are shown, and those that are had by ACME; what ends first is first. Of a
+ * listener that has more of them than have numbers of their own there is the one that ends first, too. */
 export function certificates(reading: Reading): Certificate[] {
   const of = (family: string) => reading.families.get(family) ?? [];
   const named = of("tidegate_tls_certificate_name_seconds_left");

@@ -45,7 +45,7 @@ pub struct NoExplanation {
         ("client_id" = Option<String>, Query, max_length = 512, description = "the client that asks; any other parameter is an attribute too", example = "user123"),
         ("cost" = Option<u64>, Query, maximum = 1_000_000_000, description = "units, 1 if absent"),
         ("not_applying" = Option<u64>, Query, maximum = 1_000_000_000, description = "most policies that do not apply which are listed; the others are counted in not_listed. All if absent"),
-        ("limits" = Option<String>, Query, max_length = 1000, description = "numbers that come with the request, as JSON: `limits` of POST /v1/decisions; request_limits of the reply says whether they decide", example = "{\"limit\":100,\"window_seconds\":60}"),
+        ("limits" = Option<String>, Query, description = "numbers that come with the request, as JSON: `limits` of POST /v1/decisions; request_limits of the reply says whether they decide", example = "{\"limit\":100,\"window_seconds\":60}"),
     ),
     responses(
         (status = 200, description = "What would happen.", body = ref("#/components/schemas/Explanation"),
