@@ -14,8 +14,8 @@ export interface Certificate {
   isRefused: boolean;
 }
 
-/** Those that listeners show, and those that are had by ACME; what ends first is first. Of a listener that has more of them than
- * have numbers of their own there is the one that ends first, too. */
+/** Those that listeners show, those that servers are shown, and those that are had by ACME; what ends first is first. Of a
+ * listener that has more of them than have numbers of their own there is the one that ends first, too. */
 export function certificates(reading: Reading): Certificate[] {
   const of = (family: string) => reading.families.get(family) ?? [];
   const named = of("tidegate_tls_certificate_name_seconds_left");
@@ -39,6 +39,13 @@ export function certificates(reading: Reading): Certificate[] {
         left: value,
         isRefused: isRefused(server),
       })),
+    ...of("tidegate_upstream_certificate_seconds_left").map(({ labels: { upstream = "" }, value }) => ({
+      of: `upstream ${upstream}, shown to its servers`,
+      left: value,
+      isRefused: of("tidegate_upstream_certificate_last_reload_successful").some(
+        ({ labels, value }) => labels.upstream === upstream && value !== 1,
+      ),
+    })),
     ...of("tidegate_acme_certificate_seconds_left").map(({ labels, value }) => ({
       of: `${labels.name}, by ACME`,
       left: value,

@@ -17,7 +17,10 @@ token = [
 ]
 policy = [{ name = "per-key", key = ["api_key"], limit = 2, window_seconds = 3600, tiers = { free = {}, pro = { limit = 1000 } } }]
 upstream = [{ name = "app", servers = ["http://${address}"] }]
-route = [{ name = "shop", upstream = "app", auth = "key", policies = ["per-key"] }]
+route = [
+  { name = "shop", upstream = "app", auth = "key", policies = ["per-key"] },
+  { name = "other", path = "/other/*", upstream = "app", auth = "key" },
+]
 `;
 
 await scenario(async ({ server, tab }) => {
@@ -73,6 +76,27 @@ await scenario(async ({ server, tab }) => {
     ]);
     assert.equal(await get(key), 200);
     await page.pictures("keys", true);
+
+    // Other routes than the one that is asked, then none of its own, and a scope.
+    await page.says("dl.facts", /Routes\s*all that ask for keys\s*Scopes\s*none/);
+    await page.click("button", "Set its routes …");
+    await page.fill("Routes", "nowhere");
+    await page.click("button", "Set the routes");
+    await page.shows("accepted: ");
+    await page.fill("Routes", "other");
+    await page.isAccessible("a form for the routes of a key");
+    await page.click("button", "Set the routes");
+    await page.says("dl.facts", /Routes\s*other\s*Scopes/);
+    assert.equal(await get(key), 403);
+    await page.click("button", "Set its routes …");
+    await page.fill("Routes", "");
+    await page.click("button", "Set the routes");
+    await page.says("dl.facts", /Routes\s*all that ask for keys/);
+    await page.click("button", "Set its scopes …");
+    await page.fill("Scopes", "orders:read, orders:write");
+    await page.click("button", "Set the scopes");
+    await page.says("dl.facts", /Scopes\s*orders:read, orders:write/);
+    assert.equal(await get(key), 200);
 
     // Another secret, with the old one at an end.
     await page.click("button", "New secret …");

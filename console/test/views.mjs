@@ -43,7 +43,7 @@ policies = ["per-client"]
 `;
 
 const BREAKER =
-  "Breaker: judges the calls of the last 5 s, once there are 20; opens for 2 s when 50 % failed, or 50 % took over 3 s.";
+  "Breaker: judges the calls of the last 5 s, once there are 20; opens for 1 s, and for up to 2 s while trials fail, when 50 % failed, or 50 % took over 3 s.";
 
 /** Each view, and what it shows of what the server has. */
 const VIEWS = [

@@ -29,7 +29,11 @@ export interface Breaker {
   /** Over 100: slowness never opens it. */
   slow_percent: number;
   slow_ms: number;
+  /** The first pause, and the longest that it becomes by trials that fail. */
+  first_open_seconds: number;
   open_seconds: number;
+  /** The pause that it is in, or whose trials are under way. */
+  pause_seconds?: number;
   trials: number;
 }
 
@@ -66,12 +70,26 @@ export function BreakerRule({ breaker }: { breaker: Breaker }) {
       : `the calls of the last ${breaker.window_seconds} s`;
   const slow =
     breaker.slow_percent > 100 ? "" : `, or ${breaker.slow_percent} % took over ${wait(breaker.slow_ms)}`;
+  const { first_open_seconds: first, open_seconds: longest } = breaker;
+  const opens =
+    first < longest ? `${first} s, and for up to ${longest} s while trials fail,` : `${longest} s`;
   return (
     <p class="hint">
-      Breaker: judges {looked}, once there are {count(breaker.minimum_calls)}; opens for{" "}
-      {breaker.open_seconds} s when {breaker.failure_percent} % failed{slow}.
+      Breaker: judges {looked}, once there are {count(breaker.minimum_calls)}; opens for {opens} when{" "}
+      {breaker.failure_percent} % failed{slow}.
     </p>
   );
+}
+
+/** How long it waits this time, where that grows. */
+function pauseOf({
+  first_open_seconds: first,
+  open_seconds: longest,
+  pause_seconds: pause,
+}: Breaker): string {
+  if (pause === undefined || first >= longest) return "";
+  const next = pause < longest ? "; trials that fail double it" : ", the longest";
+  return ` Its pause is ${wait(1000 * pause)}${next}.`;
 }
 
 /** The calls that it judges by now, and how near they are to opening it. */
@@ -85,6 +103,7 @@ export function BreakerWindow({ breaker }: { breaker: Breaker }) {
       <>
         Of {counted(calls, "call")} {bad}.{" "}
         {retry_ms > 0 ? `It is tried again in ${wait(retry_ms)}.` : "The next request tries it."}
+        {pauseOf(breaker)}
       </>
     );
   const judged = state === "closed" ? Math.max(calls, minimum_calls) : trials;

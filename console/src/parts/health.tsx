@@ -129,6 +129,15 @@ function troubles(now: Reading): Trouble[] {
             isBad: false,
           },
     ),
+    ...of("tidegate_upstream_certificate_last_reload_successful", ({ labels, value }) =>
+      value === 1
+        ? undefined
+        : {
+            name: "certificate",
+            says: `of the upstream ${labels.upstream}: its files as they are now were refused`,
+            isBad: false,
+          },
+    ),
   ];
 }
 

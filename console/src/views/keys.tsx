@@ -25,6 +25,10 @@ interface Key {
   masked: string;
   consumer: string;
   tier?: string;
+  /** Those that it opens; absent: all that ask for keys. */
+  routes?: string[];
+  /** Absent: none. */
+  scopes?: string[];
   created: string;
   expires?: string;
   last_used?: string;
@@ -212,11 +216,11 @@ function TierField({ tiers, value, error, change }: TierField) {
 /** The checker's word on a field. */
 function mistake(error: unknown, name: string): string | undefined {
   if (!(error instanceof RequestError)) return undefined;
-  const found = error.errors.find(({ pointer }) => pointer === `/${name}`);
+  const found = error.errors.find(({ pointer }) => pointer === `/${name}` || pointer.startsWith(`/${name}/`));
   return found && `${found.detail}; accepted: ${found.accepted}`;
 }
 
-const FIELDS = ["consumer", "tier", "lifetime_seconds", "overlap_seconds"];
+const FIELDS = ["consumer", "tier", "routes", "scopes", "lifetime_seconds", "overlap_seconds"];
 
 /** A failure that no field shows. */
 function Failure({ what, error }: { what: string; error: unknown }) {
@@ -228,15 +232,50 @@ function Failure({ what, error }: { what: string; error: unknown }) {
 const seconds = (text: string, unit: number) =>
   Number.isNaN(Number(text)) ? text : Math.round(Number(text) * unit);
 
+/** The names in a text, which commas or blanks part. */
+const namesIn = (text: string) => text.split(/[\s,]+/).filter((name) => name !== "");
+
+interface NamesField {
+  label: string;
+  hint: string;
+  value: string;
+  error: string | undefined;
+  change: (text: string) => void;
+}
+
+/** A list of names, as a line of text. */
+function NamesField({ label, hint, value, error, change }: NamesField) {
+  return (
+    <Field label={label} hint={hint} error={error}>
+      {(attributes) => (
+        <input
+          {...attributes}
+          autocomplete="off"
+          spellcheck={false}
+          value={value}
+          onInput={(event) => change(event.currentTarget.value)}
+        />
+      )}
+    </Field>
+  );
+}
+
+const ROUTES_HINT = "with commas between them; empty: all that ask for keys";
+const SCOPES_HINT = "with commas between them; empty: none";
+
 function Issue({ tiers, told }: { tiers: string[]; told: (key: Issued) => void }) {
   const [consumer, setConsumer] = useState("");
   const [tier, setTier] = useState("");
+  const [routes, setRoutes] = useState("");
+  const [scopes, setScopes] = useState("");
   const [days, setDays] = useState("");
   const [error, setError] = useState<unknown>();
   const [isBusy, setBusy] = useState(false);
   const body = {
     consumer,
     ...(tier === "" ? {} : { tier }),
+    ...(namesIn(routes).length === 0 ? {} : { routes: namesIn(routes) }),
+    ...(namesIn(scopes).length === 0 ? {} : { scopes: namesIn(scopes) }),
     ...(days === "" ? {} : { lifetime_seconds: seconds(days, DAY) }),
   };
   const issue = async (event: Event) => {
@@ -268,6 +307,20 @@ function Issue({ tiers, told }: { tiers: string[]; told: (key: Issued) => void }
           )}
         </Field>
         <TierField tiers={tiers} value={tier} error={mistake(error, "tier")} change={setTier} />
+        <NamesField
+          label="Opens routes"
+          hint={ROUTES_HINT}
+          value={routes}
+          error={mistake(error, "routes")}
+          change={setRoutes}
+        />
+        <NamesField
+          label="Has scopes"
+          hint={SCOPES_HINT}
+          value={scopes}
+          error={mistake(error, "scopes")}
+          change={setScopes}
+        />
         <Field label="Good for, in days" hint="empty: for ever" error={mistake(error, "lifetime_seconds")}>
           {(attributes) => <NumberInput {...attributes} value={days} change={setDays} />}
         </Field>
@@ -301,6 +354,8 @@ function OneKey(props: { id: string; tiers: string[]; told: (key: Issued) => voi
     ["Consumer", body.consumer],
     ["Begins with", <code>{body.masked}</code>],
     ["Tier", body.tier ?? "none: the general numbers of policies hold"],
+    ["Routes", body.routes?.join(", ") ?? "all that ask for keys"],
+    ["Scopes", body.scopes?.join(", ") ?? "none"],
     ["Issued", <WhenWritten text={body.created} />],
     ["Ends", <Ends of={body} />],
     ["Last used", body.last_used ? <WhenWritten text={body.last_used} /> : "never"],
@@ -320,10 +375,12 @@ function OneKey(props: { id: string; tiers: string[]; told: (key: Issued) => voi
   );
 }
 
-type Act = "tier" | "rotation" | "revocation";
+type Act = "tier" | "routes" | "scopes" | "rotation" | "revocation";
 
 const VERBS: Record<Act, { opens: string; does: string; failed: string }> = {
   tier: { opens: "Move to a tier …", does: "Move", failed: "Its tier is as before." },
+  routes: { opens: "Set its routes …", does: "Set the routes", failed: "Its routes are as before." },
+  scopes: { opens: "Set its scopes …", does: "Set the scopes", failed: "Its scopes are as before." },
   rotation: { opens: "New secret …", does: "Give it a new secret", failed: "It has no new secret." },
   revocation: { opens: "Revoke …", does: "Revoke", failed: "It is not revoked." },
 };
@@ -339,6 +396,8 @@ function Change(props: {
   // The version that is changed is the one that was looked at when it began.
   const [act, setAct] = useState<{ what: Act; ifMatch: string }>();
   const [tier, setTier] = useState(key.tier ?? "");
+  // The names of routes, or of scopes, whichever is set.
+  const [names, setNames] = useState("");
   const [hours, setHours] = useState("24");
   const [error, setError] = useState<unknown>();
   const [isBusy, setBusy] = useState(false);
@@ -352,6 +411,7 @@ function Change(props: {
             onClick={() => {
               setAct({ what, ifMatch: key.etag });
               setTier(key.tier ?? "");
+              setNames(((what === "routes" ? key.routes : key.scopes) ?? []).join(", "));
               setError(undefined);
             }}
           >
@@ -362,8 +422,11 @@ function Change(props: {
     );
   }
   const { what, ifMatch } = act;
+  const list = namesIn(names);
   const [method, to, body] = {
     tier: ["PATCH", address, { tier: tier === "" ? null : tier }] as const,
+    routes: ["PATCH", address, { routes: list.length === 0 ? null : list }] as const,
+    scopes: ["PATCH", address, { scopes: list }] as const,
     rotation: ["POST", `${address}/rotation`, { overlap_seconds: seconds(hours, 3600) }] as const,
     revocation: ["DELETE", address, undefined] as const,
   }[what];
@@ -388,6 +451,18 @@ function Change(props: {
         <TierField tiers={props.tiers} value={tier} error={mistake(error, "tier")} change={setTier} />
       )}
       {what === "tier" && <p class="hint">What it has used stays used.</p>}
+      {(what === "routes" || what === "scopes") && (
+        <NamesField
+          label={what === "routes" ? "Routes" : "Scopes"}
+          hint={what === "routes" ? ROUTES_HINT : SCOPES_HINT}
+          value={names}
+          error={mistake(error, what)}
+          change={setNames}
+        />
+      )}
+      {what === "routes" && (
+        <p class="hint">Requests with it on other routes are answered 403 from then on.</p>
+      )}
       {what === "rotation" && (
         <Field
           label="Old secret is good for, in hours"

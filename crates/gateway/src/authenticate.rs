@@ -200,19 +200,18 @@ impl KeyAuth {
     ) -> Result<Identity, Refusal> {
         let text = stated?;
         let text = text.as_deref();
-        let found = if notes { keys.admit(text, wall()) } else { keys.look(text, wall()) };
+        let (route, scope) = (&*self.route, self.scope.as_deref());
+        let found = if notes {
+            keys.admit(text, route, scope, wall())
+        } else {
+            keys.look(text, wall()).and_then(|key| key.opens(route, scope).map(|()| key))
+        };
         let key = found.map_err(|denial| match denial {
             KeyDenial::Stale => Refusal::StaleKeys,
+            KeyDenial::Route | KeyDenial::Scope => Refusal::KeyLacks(denial),
             denial => Refusal::Unauthorized { denial, challenges: self.challenges.clone() },
         });
-        let key = key?;
-        if !key.opens(&self.route) {
-            return Err(Refusal::KeyRoute);
-        }
-        if self.scope.as_ref().is_some_and(|scope| !key.has_scope(scope)) {
-            return Err(Refusal::KeyScope);
-        }
-        Ok(Identity::Key(key))
+        key.map(Identity::Key)
     }
 }
 

@@ -31,6 +31,8 @@ pub struct Judged {
     pub slow: u32,
     /// Nanoseconds until it lets one through; 0: it would now.
     pub wait: u64,
+    /// The pause that it is in, or whose trials are under way, in nanoseconds; `None`: it is closed.
+    pub pause: Option<u64>,
     /// The rule.
     pub settings: Settings,
 }
@@ -71,8 +73,8 @@ impl SharedBreaker {
     pub(crate) fn seen(&self, now: Tick) -> Judged {
         let state = self.state();
         let (calls, failed, slow) = state.recent(now);
-        let (phase, wait, settings) = (state.phase(), state.wait(now), *state.settings());
-        Judged { phase, calls, failed, slow, wait, settings }
+        let (phase, wait, pause) = (state.phase(), state.wait(now), state.pause());
+        Judged { phase, calls, failed, slow, wait, pause, settings: *state.settings() }
     }
 
     /// Has the log say what an operator must know of a change.

@@ -51,12 +51,9 @@ pub(crate) enum Refusal {
         /// What the route takes.
         challenges: Vec<HeaderValue>,
     },
-    /// Its API key is good, and names other routes only.
-    #[error("the API key is not for this route")]
-    KeyRoute,
-    /// Its API key is good, and lacks the scope that its route asks for.
-    #[error("the API key does not have the scope that this route asks for")]
-    KeyScope,
+    /// Its API key is good, and does not open its route.
+    #[error("{0}")]
+    KeyLacks(KeyDenial),
     /// This node cannot say whether its key is still good.
     #[error("{}", KeyDenial::Stale)]
     StaleKeys,
@@ -178,7 +175,7 @@ impl Refusal {
             Self::Jwt(denial) if denial.is_insufficient() => 403,
             Self::Unauthorized { .. } | Self::Jwt(_) | Self::NoCertificate | Self::NoCredential { .. } => 401,
             Self::ByAuthority(reply) => reply.status().as_u16(),
-            Self::Denied(Denial::NoMatch) | Self::OtherCertificate | Self::KeyRoute | Self::KeyScope => 403,
+            Self::Denied(Denial::NoMatch) | Self::OtherCertificate | Self::KeyLacks(_) => 403,
             Self::NoRoute => 404,
             Self::TooSlow => 408,
             Self::TooLarge { .. } => 413,
@@ -208,13 +205,16 @@ impl Refusal {
             Self::Malformed(_) => "malformed",
             Self::Unsupported(_) => "unsupported",
             Self::NoRoute => "no_route",
-            Self::Unauthorized { denial: KeyDenial::Missing, .. } => "no_key",
-            Self::Unauthorized { denial: KeyDenial::Unknown, .. } => "unknown_key",
-            Self::Unauthorized { denial: KeyDenial::Expired, .. } => "expired_key",
+            Self::Unauthorized { denial, .. } | Self::KeyLacks(denial) => match denial {
+                KeyDenial::Missing => "no_key",
+                KeyDenial::Unknown => "unknown_key",
+                KeyDenial::Expired => "expired_key",
+                KeyDenial::Stale => "stale_keys",
+                KeyDenial::Route => "key_route",
+                KeyDenial::Scope => "key_scope",
+            },
             Self::NoCredential { .. } => "no_credential",
-            Self::KeyRoute => "key_route",
-            Self::KeyScope => "key_scope",
-            Self::StaleKeys | Self::Unauthorized { denial: KeyDenial::Stale, .. } => "stale_keys",
+            Self::StaleKeys => "stale_keys",
             Self::Jwt(denial) => denial.word(),
             Self::NoJwtKeys => "no_jwt_keys",
             Self::ByAuthority(_) => "forward_auth",

@@ -51,7 +51,7 @@ use crate::traces::Traces;
 pub use https::HttpsRules;
 pub use listener::{GatewayService, TEMPLATES};
 use site::Site;
-pub use status::{BreakerOf, BreakerStatus, UpstreamStatus};
+pub use status::{BreakerOf, BreakerStatus, UpstreamCertificate, UpstreamStatus};
 
 /// The longest pause between two looks for names whose addresses must be asked for again, and the one between two looks at files.
 const FOLLOW_INTERVAL: Duration = Duration::from_secs(1);

@@ -11,13 +11,15 @@ use tidegate_algorithms::limit::Limit;
 use tidegate_algorithms::policy::Attributes;
 use tidegate_store::lease::Bounds;
 use tidegate_store::{Counters, Degraded};
+use tidegate_wire::bodies::LimitsBody;
+use tidegate_wire::problem::Problem;
 use utoipa::ToSchema;
 
 use crate::answers::Door;
 use crate::decision::Decision;
 use crate::engine::{Ask, Engine};
 use crate::error::AskError;
-use crate::http::PartReply;
+use crate::http::{PartReply, Stated, limit_of, problem_of, same_counters, value_of};
 use crate::policy_set::PolicySet;
 
 /// What would happen to a request, and why.
@@ -39,6 +41,22 @@ pub struct Explanation {
     /// How many policies that do not apply are left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     not_listed: Option<usize>,
+    /// The numbers that came with the request, if some did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    request_limits: Option<RequestLimitsExplanation>,
+}
+
+/// The numbers that came with a request, in its explanation.
+#[derive(Debug, Serialize, ToSchema)]
+struct RequestLimitsExplanation {
+    /// The numbers, as the request stated them.
+    #[schema(value_type = Object)]
+    limits: Value,
+    /// Whether they decide: no policy applies that somebody wrote, the client has no numbers of its own, and `on_no_match` allows.
+    decide: bool,
+    /// What they would say, if they decide.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    verdict: Option<PartReply>,
 }
 
 /// One policy's part in an explanation.
@@ -95,18 +113,49 @@ impl Engine {
         cost: u64,
         listed: usize,
     ) -> Result<Explanation, AskError> {
-        let set = self.set();
-        let decision =
-            self.decide(&Ask { attributes, cost, peek: true, can_release: true, door: Door::Http }).await?;
-        let mut others = 0;
+        let decision = self.decide(&peek(attributes, cost)).await?;
+        Ok(self.explained(&attributes, &decision, listed))
+    }
+
+    /// As [`Engine::explain`], for a request that brings these numbers for itself (`limits` of `POST /v1/decisions`).
+    ///
+    /// # Errors
+    /// As a problem document: what is wrong with the numbers or the request, or that the store does not answer.
+    pub async fn explain_with(
+        self: &Arc<Self>,
+        attributes: Attributes<'_>,
+        cost: u64,
+        listed: usize,
+        limits: &LimitsBody,
+    ) -> Result<Explanation, Problem> {
+        let (limits, stated, counters) = (value_of(limits), Stated::Flat, same_counters(self));
+        let own = limit_of(&limits, stated, || &counters).map_err(|refusal| refusal.0)?;
+        let ask = peek(attributes, cost);
+        let decided = Box::pin(self.decide_with(&ask, &own)).await;
+        let decision = decided.map_err(|error| problem_of(&error, stated))?;
+        let part = decision.parts.iter().find(|part| part.policy == *counters.name());
+        let (decide, verdict) = (part.is_some(), part.map(PartReply::new));
+        let explained = self.explained(&attributes, &decision, listed);
+        let request_limits = Some(RequestLimitsExplanation { limits, decide, verdict });
+        Ok(Explanation { request_limits, ..explained })
+    }
+
+    /// All policies, but at most `listed` of those that do not apply.
+    fn explained(&self, attributes: &Attributes<'_>, decision: &Decision, listed: usize) -> Explanation {
+        let (set, mut others) = (self.set(), 0);
         let indices = (0..set.policies().len()).filter(|index| {
-            let other = set.policies()[*index].policy.first_mismatch(&attributes).is_some();
+            let other = set.policies()[*index].policy.first_mismatch(attributes).is_some();
             others += usize::from(other);
             !other || others <= listed
         });
-        let explanation = explanation(self, &set, &attributes, &decision, indices);
-        Ok(Explanation { not_listed: others.checked_sub(listed).filter(|more| *more > 0), ..explanation })
+        let explanation = explanation(self, &set, attributes, decision, indices);
+        Explanation { not_listed: others.checked_sub(listed).filter(|more| *more > 0), ..explanation }
     }
+}
+
+/// A request that is asked about, and charged nothing.
+fn peek(attributes: Attributes<'_>, cost: u64) -> Ask<'_> {
+    Ask { attributes, cost, peek: true, can_release: true, door: Door::Http }
 }
 
 /// What the engine says of routed requests, for [`crate::routed`].
@@ -152,6 +201,7 @@ fn explanation(
         degraded: decision.degraded.map(Degraded::word),
         policies: policies.collect(),
         not_listed: None,
+        request_limits: None,
     }
 }
 

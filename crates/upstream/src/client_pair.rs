@@ -3,8 +3,8 @@
 //! Who renews a pair writes one file after the other. So both are looked at together, and read when two looks in a row see the same;
 //! a pair that is found half written nevertheless does not match, and is refused.
 //!
-//! Deliberately absent: whether the certificate is valid now, which the backend decides; the pause between two looks, which is the
-//! caller's.
+//! Deliberately absent: a refusal of a certificate that is not valid now, which the backend decides (when it ends is read, for who
+//! warns of it); the pause between two looks, which is the caller's.
 
 use std::fs;
 use std::io::{self, Read};
@@ -14,6 +14,8 @@ use std::path::{Path, PathBuf};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use thiserror::Error;
+use tidegate_wire::x509::Validity;
+use webpki::EndEntityCert;
 
 /// Largest file that is read, in bytes.
 const MAX_FILE_BYTES: u64 = 1 << 20;
@@ -25,6 +27,17 @@ pub struct ClientPairFiles {
     pub certificate: PathBuf,
     /// Its private key, not encrypted.
     pub key: PathBuf,
+}
+
+/// A client's certificate that is in force.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ClientCertificate {
+    /// The file that it was read from.
+    pub file: PathBuf,
+    /// The names in it: URIs (a SPIFFE ID is one), then DNS names in lower case. Many clients' certificates have none.
+    pub names: Vec<String>,
+    /// Its first and its last second.
+    pub validity: Validity,
 }
 
 /// Why a client's certificate cannot be used. The messages do not repeat the files' content.
@@ -72,6 +85,7 @@ impl ClientPairError {
 
 /// What the files hold.
 pub(crate) struct ClientPair {
+    pub(crate) certificate: ClientCertificate,
     pub(crate) chain: Vec<CertificateDer<'static>>,
     pub(crate) key: PrivateKeyDer<'static>,
 }
@@ -96,11 +110,26 @@ impl ClientPairFiles {
         let chain = read(&self.certificate, false)?;
         let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&chain).collect();
         let chain = chain.ok().filter(|chain| !chain.is_empty());
-        let chain = chain.ok_or_else(|| ClientPairError::NoCertificate(self.certificate.clone()))?;
+        let first = chain.as_deref().and_then(|chain| self.described(chain.first()?));
+        let (chain, certificate) =
+            chain.zip(first).ok_or_else(|| ClientPairError::NoCertificate(self.certificate.clone()))?;
         let key = read(&self.key, true)?;
         let key = PrivateKeyDer::from_pem_slice(&key);
         let key = key.map_err(|_| ClientPairError::NoKey(self.key.clone()))?;
-        Ok(ClientPair { chain, key })
+        Ok(ClientPair { certificate, chain, key })
+    }
+
+    /// What `certificate` says of itself; `None`: it is none.
+    fn described(&self, certificate: &CertificateDer<'_>) -> Option<ClientCertificate> {
+        let validity = Validity::of(certificate)?;
+        let parsed = EndEntityCert::try_from(certificate).ok();
+        let uris = parsed.iter().flat_map(|it| it.valid_uri_names()).map(str::to_owned);
+        let names = parsed.iter().flat_map(|it| it.valid_dns_names()).map(str::to_ascii_lowercase);
+        Some(ClientCertificate {
+            file: self.certificate.clone(),
+            names: uris.chain(names).collect(),
+            validity,
+        })
     }
 
     /// The error of a pair that the library does not take.

@@ -14,6 +14,7 @@
 //! Deliberately absent: a way to trust any certificate, since that would protect nothing.
 
 use std::io::{self, Read, Write};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Mutex, RwLock};
@@ -33,7 +34,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use crate::backend::{Host, Target};
-use crate::client_pair::{ClientPairError, ClientPairFiles, PairVersions};
+use crate::client_pair::{ClientCertificate, ClientPair, ClientPairError, ClientPairFiles, PairVersions};
 
 /// What TLS is made of.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -80,6 +81,10 @@ pub struct TlsClient {
 #[derive(Debug)]
 struct TlsClientInForce {
     config: RwLock<Arc<ClientConfig>>,
+    /// What backends are shown by it.
+    certificate: RwLock<Option<ClientCertificate>>,
+    /// Whether the files as they are now were refused.
+    is_refused: AtomicBool,
     /// Of the client's files; `None`: there are none.
     versions: Option<Mutex<PairVersions>>,
 }
@@ -99,8 +104,14 @@ impl TlsClient {
         let name = settings.server_name.as_deref().map(|name| ServerName::try_from(name.to_owned()));
         let name = name.transpose().map_err(|_| TlsError::Name)?;
         let versions = settings.client.as_ref().map(|files| Mutex::new(files.versions()));
-        let config = RwLock::new(Arc::new(client_config(&settings)?));
-        Ok(Self { settings, in_force: Arc::new(TlsClientInForce { config, versions }), name })
+        let (config, certificate) = client_config(&settings)?;
+        let in_force = TlsClientInForce {
+            config: RwLock::new(Arc::new(config)),
+            certificate: RwLock::new(certificate),
+            is_refused: AtomicBool::new(false),
+            versions,
+        };
+        Ok(Self { settings, in_force: Arc::new(in_force), name })
     }
 
     /// Reads the client's certificate again, if its files have changed since they were read and not since the last look. `None`: there
@@ -114,13 +125,29 @@ impl TlsClient {
             return None;
         }
         let read = client_config(&self.settings);
-        Some(read.map(|config| *self.in_force.config.write() = Arc::new(config)))
+        self.in_force.is_refused.store(read.is_err(), Relaxed);
+        Some(read.map(|(config, certificate)| {
+            *self.in_force.config.write() = Arc::new(config);
+            *self.in_force.certificate.write() = certificate;
+        }))
     }
 
     /// Whether it has a certificate of its own, which [`TlsClient::look_again`] follows.
     #[must_use]
     pub fn has_certificate(&self) -> bool {
         self.settings.client.is_some()
+    }
+
+    /// The certificate that backends are shown, as it is in force; `None`: they are shown none.
+    #[must_use]
+    pub fn certificate(&self) -> Option<ClientCertificate> {
+        self.in_force.certificate.read().clone()
+    }
+
+    /// Whether the client's files as they are now cannot be used, so that a pair from before is shown.
+    #[must_use]
+    pub fn is_certificate_refused(&self) -> bool {
+        self.in_force.is_refused.load(Relaxed)
     }
 
     fn config(&self) -> Arc<ClientConfig> {
@@ -191,23 +218,24 @@ impl TlsClient {
     }
 }
 
-/// What connections are made with. Blocks on the disk where the client has a certificate.
-fn client_config(settings: &TlsSettings) -> Result<ClientConfig, TlsError> {
+/// What connections are made with, and the certificate that they show. Blocks on the disk where the client has one.
+fn client_config(settings: &TlsSettings) -> Result<(ClientConfig, Option<ClientCertificate>), TlsError> {
     let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()?;
     let config = match &settings.authorities {
         Some(pem) => config.dangerous().with_custom_certificate_verifier(Arc::new(StatedTrust::read(pem)?)),
         None => config.with_root_certificates(system_roots()),
     };
-    let mut config = match &settings.client {
+    let (mut config, certificate) = match &settings.client {
         Some(files) => {
-            let pair = files.read()?;
-            config.with_client_auth_cert(pair.chain, pair.key).map_err(|error| files.mismatch(error))?
+            let ClientPair { certificate, chain, key } = files.read()?;
+            let config = config.with_client_auth_cert(chain, key).map_err(|error| files.mismatch(error))?;
+            (config, Some(certificate))
         }
-        None => config.with_no_client_auth(),
+        None => (config.with_no_client_auth(), None),
     };
     config.alpn_protocols = settings.protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
-    Ok(config)
+    Ok((config, certificate))
 }
 
 /// Trust in the certificates of a file: in those that they signed, and in themselves.

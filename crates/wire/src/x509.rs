@@ -16,7 +16,7 @@ const GENERALIZED_TIME: u8 = 0x18;
 
 /// The first and the last moment at which a certificate is good, in seconds since 1970. What lies
 /// before 1970 reads as 0.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Validity {
     /// The first second.
     pub not_before: u64,

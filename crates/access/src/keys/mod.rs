@@ -56,7 +56,7 @@ const NEVER: u64 = 0;
 pub struct ApiKeys {
     hasher: Hmac<Sha256>,
     in_force: ArcSwap<KeySet>,
-    counts: [AtomicU64; 5],
+    counts: [AtomicU64; 7],
     /// Whether every key is refused.
     are_stale: AtomicBool,
 }
@@ -86,7 +86,7 @@ impl Default for LastUsed {
     }
 }
 
-/// Why a text is no key.
+/// Why a text is no key, or the key does not open what is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum KeyDenial {
     /// There is none.
@@ -101,12 +101,18 @@ pub enum KeyDenial {
     /// This node has not heard of the others' changes for too long: the key may have been revoked.
     #[error("API keys cannot be checked now: this gateway has not heard of changes to them for too long")]
     Stale,
+    /// It is good, and names other routes only.
+    #[error("the API key is not for this route")]
+    Route,
+    /// It is good, and lacks the scope that is asked for.
+    #[error("the API key does not have the scope that this route asks for")]
+    Scope,
 }
 
 /// Counts of requests that needed a key, by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KeyStats {
-    /// Their key was good.
+    /// Their key was good, and opened what they asked for.
     pub accepted: u64,
     /// They had none.
     pub missing: u64,
@@ -116,6 +122,10 @@ pub struct KeyStats {
     pub expired: u64,
     /// It was not looked at, since this node's keys were too old.
     pub stale: u64,
+    /// It was good, and named other routes only.
+    pub route: u64,
+    /// It was good, and lacked the scope.
+    pub scope: u64,
     /// Keys in force.
     pub keys: usize,
 }
@@ -171,25 +181,35 @@ impl ApiKeys {
         Ok(Arc::clone(key))
     }
 
-    /// As [`ApiKeys::look`], for a request with this key: counts it, and notes it as the key's last use.
+    /// As [`ApiKeys::look`], for a request with this key to the named route, which asks for this scope, if for any: counts it, and notes
+    /// it as the key's last use, whether it opens the route or not.
     ///
     /// # Errors
-    /// As [`ApiKeys::look`].
-    pub fn admit(&self, text: Option<&[u8]>, now: Wall) -> Result<Arc<ApiKey>, KeyDenial> {
+    /// As [`ApiKeys::look`] and [`ApiKey::opens`].
+    pub fn admit(
+        &self,
+        text: Option<&[u8]>,
+        route: &str,
+        scope: Option<&str>,
+        now: Wall,
+    ) -> Result<Arc<ApiKey>, KeyDenial> {
         let found = self.look(text, now);
-        let outcome = match &found {
-            Ok(key) => {
-                // Written once a second, since all cores share it.
-                let (second, here) = (now.0 / SECOND, &key.last_used.here);
-                if here.load(Relaxed) != second {
-                    here.store(second, Relaxed);
-                }
-                0
+        if let Ok(key) = &found {
+            // Written once a second, since all cores share it.
+            let (second, here) = (now.0 / SECOND, &key.last_used.here);
+            if here.load(Relaxed) != second {
+                here.store(second, Relaxed);
             }
+        }
+        let found = found.and_then(|key| key.opens(route, scope).map(|()| key));
+        let outcome = match &found {
+            Ok(_) => 0,
             Err(KeyDenial::Missing) => 1,
             Err(KeyDenial::Unknown) => 2,
             Err(KeyDenial::Expired) => 3,
             Err(KeyDenial::Stale) => 4,
+            Err(KeyDenial::Route) => 5,
+            Err(KeyDenial::Scope) => 6,
         };
         self.counts[outcome].fetch_add(1, Relaxed);
         found
@@ -210,9 +230,10 @@ impl ApiKeys {
     /// What became of requests.
     #[must_use]
     pub fn stats(&self) -> KeyStats {
-        let [accepted, missing, unknown, expired, stale] =
+        let [accepted, missing, unknown, expired, stale, route, scope] =
             self.counts.each_ref().map(|count| count.load(Relaxed));
-        KeyStats { accepted, missing, unknown, expired, stale, keys: self.in_force.load().len() }
+        let keys = self.in_force.load().len();
+        KeyStats { accepted, missing, unknown, expired, stale, route, scope, keys }
     }
 
     /// Refuses every key from now on, or ends that: this node may not hear of keys that others revoke.
@@ -274,16 +295,19 @@ impl ApiKey {
         self.document.tier.as_deref()
     }
 
-    /// Whether it opens this route: it names it, or none.
-    #[must_use]
-    pub fn opens(&self, route: &str) -> bool {
-        self.document.routes.as_ref().is_none_or(|routes| routes.iter().any(|name| **name == *route))
-    }
-
-    /// Whether its requests may do this.
-    #[must_use]
-    pub fn has_scope(&self, scope: &str) -> bool {
-        self.document.scopes.iter().any(|name| **name == *scope)
+    /// Whether it opens this route, which asks for this scope, if for any: it names the route, or none.
+    ///
+    /// # Errors
+    /// [`KeyDenial::Route`] or [`KeyDenial::Scope`].
+    pub fn opens(&self, route: &str, scope: Option<&str>) -> Result<(), KeyDenial> {
+        let KeyDocument { routes, scopes, .. } = &self.document;
+        if routes.as_ref().is_some_and(|routes| routes.iter().all(|name| **name != *route)) {
+            return Err(KeyDenial::Route);
+        }
+        if scope.is_some_and(|scope| scopes.iter().all(|name| **name != *scope)) {
+            return Err(KeyDenial::Scope);
+        }
+        Ok(())
     }
 
     /// Its stored document.

@@ -86,7 +86,7 @@ async fn a_rotated_key_has_two_secrets_for_the_overlap_and_keeps_what_is_known_o
     let digest = |text: &KeyText| keys.digest(text.expose().as_bytes());
     let stored = document(digest(&first));
     assert!(change(id, Some(&stored)).await);
-    assert!(keys.admit(Some(first.expose().as_bytes()), NOW).is_ok());
+    assert!(keys.admit(Some(first.expose().as_bytes()), "any", None, NOW).is_ok());
     let stored = stored.rotated(digest(&second), NOW, later(60));
     assert!(change(id, Some(&stored)).await);
     assert_eq!(keys.get(id).unwrap().last_used(), Some(NOW));
@@ -101,7 +101,7 @@ async fn a_rotated_key_has_two_secrets_for_the_overlap_and_keeps_what_is_known_o
     assert_eq!(keys.stats(), KeyStats { accepted: 1, keys: 1, ..KeyStats::default() });
     // Where all keys are too old, none is looked at.
     keys.refuse_all(true);
-    assert_eq!(keys.admit(Some(first.expose().as_bytes()), NOW).err(), Some(KeyDenial::Stale));
+    assert_eq!(keys.admit(Some(first.expose().as_bytes()), "any", None, NOW).err(), Some(KeyDenial::Stale));
     keys.refuse_all(false);
     assert!(good(&first, NOW));
     assert_eq!(keys.stats(), KeyStats { accepted: 1, stale: 1, keys: 1, ..KeyStats::default() });
@@ -136,10 +136,18 @@ async fn fault_46_a_key_that_names_routes_opens_no_other_and_has_no_scope_that_i
         [(&all, [true; 3], [false; 3]), (&narrow, [true, false, false], [true, false, false])]
     {
         assert!(change(text.name(), Some(stored)).await);
-        let key = keys.get(text.name()).unwrap();
-        assert_eq!(["orders", "order", "orders2"].map(|route| key.opens(route)), opens);
-        assert_eq!(["orders:read", "orders", "orders:read:x"].map(|scope| key.has_scope(scope)), scopes);
+        let admitted = |route: &str, scope: Option<&str>| {
+            let found = keys.admit(Some(text.expose().as_bytes()), route, scope, NOW);
+            found.is_ok()
+        };
+        assert_eq!(["orders", "order", "orders2"].map(|route| admitted(route, None)), opens);
+        let with = ["orders:read", "orders", "orders:read:x"].map(|scope| admitted("orders", Some(scope)));
+        assert_eq!(with, scopes);
     }
+    // What a good key does not open is counted apart from what is accepted, and is a use of the key.
+    let counted = KeyStats { accepted: 3 + 1 + 1, route: 2, scope: 3 + 2, keys: 1, ..KeyStats::default() };
+    assert_eq!(keys.stats(), counted);
+    assert_eq!(keys.get(text.name()).unwrap().last_used(), Some(NOW));
     // Another secret is the same key.
     let rotated = narrow.rotated([7; 32], NOW, later(60));
     assert_eq!((rotated.routes, rotated.scopes), (narrow.routes, narrow.scopes));

@@ -14,6 +14,7 @@ use axum::extract::{RawQuery, State};
 use serde_json::Value;
 use tidegate_access::refusal::Refusal;
 use tidegate_access::schema::Problems;
+use tidegate_wire::bodies::LimitsBody;
 
 use super::Shared;
 
@@ -37,13 +38,14 @@ pub struct NoExplanation {
     pub accepted: &'static str,
 }
 
-/// Says what each policy would do to a request, and why. Charges nothing.
+/// Says what each policy would do to a request, and why, and what the numbers would that come with it. Charges nothing.
 #[utoipa::path(
     get, path = "/v1/explain", tag = "decisions",
     params(
         ("client_id" = Option<String>, Query, max_length = 512, description = "the client that asks; any other parameter is an attribute too", example = "user123"),
         ("cost" = Option<u64>, Query, maximum = 1_000_000_000, description = "units, 1 if absent"),
         ("not_applying" = Option<u64>, Query, maximum = 1_000_000_000, description = "most policies that do not apply which are listed; the others are counted in not_listed. All if absent"),
+        ("limits" = Option<String>, Query, description = "numbers that come with the request, as JSON: `limits` of POST /v1/decisions; request_limits of the reply says whether they decide", example = "{\"limit\":100,\"window_seconds\":60}"),
     ),
     responses(
         (status = 200, description = "What would happen.", body = ref("#/components/schemas/Explanation"),
@@ -60,9 +62,21 @@ pub(super) async fn explain(
     let cost = number(&mut attributes, "cost")?.unwrap_or(1);
     let listed = number(&mut attributes, "not_applying")?
         .map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX));
+    let limits = limits(&mut attributes)?;
     let pairs: Vec<(&str, &[u8])> =
         attributes.iter().map(|(name, value)| (&**name, value.as_bytes())).collect();
-    shared.limits.explain(&pairs, cost, listed).await.map(Json).map_err(Refusal)
+    shared.limits.explain(&pairs, cost, listed, limits.as_ref()).await.map(Json).map_err(Refusal)
+}
+
+/// Takes the parameter `limits`, if it is a JSON object, out of those that are attributes.
+fn limits(attributes: &mut Vec<(Cow<'_, str>, Cow<'_, str>)>) -> Result<Option<LimitsBody>, Refusal> {
+    let is_limits = |(name, text): &(Cow<'_, str>, Cow<'_, str>)| name == "limits" && text.starts_with('{');
+    let Some(at) = attributes.iter().position(is_limits) else { return Ok(None) };
+    let (_, text) = attributes.remove(at);
+    serde_json::from_str(&text).map(Some).map_err(|error| {
+        let accepted = "numbers as in {\"limit\":100,\"window_seconds\":60}";
+        Refusal::field("/limits", format!("is no limit: {error}"), accepted)
+    })
 }
 
 /// The largest number in a query.

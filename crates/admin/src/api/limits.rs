@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 use tidegate_algorithms::policy::Mode;
 use tidegate_control::{Edit, Revision};
-use tidegate_wire::bodies::ConfigureBody;
+use tidegate_wire::bodies::{ConfigureBody, LimitsBody};
 use tidegate_wire::problem::Problem;
 
 /// A value that takes a question to the store.
@@ -96,9 +96,15 @@ pub trait Limits: Debug + Send + Sync {
     /// The policies of the file that stored ones hide, with the revisions of those.
     fn hidden_policies(&self) -> Vec<(Arc<str>, Revision)>;
 
-    /// What would become of a request, and why, with at most `listed` of the policies that do not apply. Charges
-    /// nothing.
-    fn explain<'a>(&'a self, attributes: Pairs<'a>, cost: u64, listed: usize) -> Answer<'a, Value>;
+    /// What would become of a request, which may bring `limits` for itself, and why, with at most `listed` of the policies that do not
+    /// apply. Charges nothing.
+    fn explain<'a>(
+        &'a self,
+        attributes: Pairs<'a>,
+        cost: u64,
+        listed: usize,
+        limits: Option<&'a LimitsBody>,
+    ) -> Answer<'a, Value>;
 
     /// What [`Limits::reset`] would reset.
     fn resettable(&self, usage: &Usage<'_>) -> Resettable;

@@ -264,6 +264,12 @@ impl Breaker {
         self.phase() != Phase::Closed
     }
 
+    /// The pause that it is in, or whose trials are under way, in nanoseconds; `None`: it is closed.
+    #[must_use]
+    pub fn pause(&self) -> Option<u64> {
+        (!matches!(self.state, State::Closed)).then_some(self.pause)
+    }
+
     /// Nanoseconds until a call can be admitted, 0 if one can now. What trials under way will say is
     /// not known: half open, it is the end of the longest pause, in which they may report.
     #[must_use]

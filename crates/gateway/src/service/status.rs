@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use tidegate_algorithms::breaker::Phase;
 use tidegate_upstream::backend::BackendStatus;
+use tidegate_upstream::client_pair::ClientCertificate;
 
 use super::Gateway;
 use crate::adaptive::AdaptiveStatus;
@@ -27,6 +28,17 @@ pub struct UpstreamStatus {
     pub adaptive: Option<AdaptiveStatus>,
     /// Its servers, by address.
     pub servers: Vec<(String, BackendStatus)>,
+}
+
+/// The certificate that the servers of an upstream are shown.
+#[derive(Clone, Debug)]
+pub struct UpstreamCertificate {
+    /// The upstream's name.
+    pub upstream: Arc<str>,
+    /// What is in force.
+    pub certificate: ClientCertificate,
+    /// Whether its files as they are now were refused.
+    pub is_refused: bool,
 }
 
 /// Whose a breaker is.
@@ -66,6 +78,17 @@ impl<L: Limits> Gateway<L> {
                 .collect(),
         };
         self.site.load().upstreams.iter().map(status).collect()
+    }
+
+    /// The certificates that servers are shown, of upstreams that have one.
+    #[must_use]
+    pub fn certificates(&self) -> Vec<UpstreamCertificate> {
+        let shown = |upstream: &Arc<Upstream>| {
+            let tls = upstream.config.tls.as_ref()?;
+            let (certificate, is_refused) = (tls.certificate()?, tls.is_certificate_refused());
+            Some(UpstreamCertificate { upstream: Arc::clone(&upstream.config.name), certificate, is_refused })
+        };
+        self.site.load().upstreams.iter().filter_map(shown).collect()
     }
 
     /// What is counted of each route's requests, in the order of the configuration.

@@ -40,6 +40,7 @@ use utoipa::OpenApi;
 use crate::engine::Engine;
 pub use decisions::PartReply;
 use own_limits::OwnCounters;
+pub(crate) use own_limits::{limit_of, same_counters, value_of};
 pub use proxied::ProxyHeaders;
 pub use quota::quota_fields;
 pub use reply::{Stated, problem_of};

@@ -5,6 +5,7 @@
 
 use std::sync::{Arc, OnceLock};
 
+use serde_json::Value;
 use tidegate_algorithms::policy::{Mistake, parse_own_limit};
 use tidegate_wire::bodies::{DecisionBody, LimitsBody};
 use tidegate_wire::problem::FieldError;
@@ -23,7 +24,7 @@ pub(super) struct OwnCounters(OnceLock<AdHoc>);
 
 impl OwnCounters {
     fn made(&self, engine: &Arc<Engine>) -> &AdHoc {
-        self.0.get_or_init(|| AdHoc::new(Arc::clone(engine), NAME))
+        self.0.get_or_init(|| same_counters(engine))
     }
 }
 
@@ -33,15 +34,30 @@ pub(super) fn own_limit<'s>(
     body: &DecisionBody<'_>,
     stated: Stated,
 ) -> Result<Option<OwnLimit<'s>>, Refusal> {
-    let limit = |numbers: &LimitsBody| -> Result<OwnLimit<'s>, Refusal> {
-        // Invariant: it is a plain struct, which always serialises.
-        let numbers = serde_json::to_value(numbers).unwrap_or_default();
-        let quota = parse_own_limit(&numbers, &stated.limits()).map_err(refusal)?;
-        let window_seconds = quota.spec.stated_window_seconds();
-        let counters = shared.own.made(&shared.engine);
-        Ok(OwnLimit { counters, quota: quota.spec.limit, limit: quota.limit, window_seconds })
-    };
-    body.limits.as_ref().map(limit).transpose()
+    let counters = || shared.own.made(&shared.engine);
+    body.limits.as_ref().map(|numbers| limit_of(&value_of(numbers), stated, counters)).transpose()
+}
+
+/// Other counters of the same name: the counts are in the engine's store, so these are the same ones.
+pub(crate) fn same_counters(engine: &Arc<Engine>) -> AdHoc {
+    AdHoc::new(Arc::clone(engine), NAME)
+}
+
+/// The numbers as JSON.
+pub(crate) fn value_of(numbers: &LimitsBody) -> Value {
+    // Invariant: it is a plain struct, which always serialises.
+    serde_json::to_value(numbers).unwrap_or_default()
+}
+
+/// The limit of these numbers, if they are within bounds.
+pub(crate) fn limit_of<'s>(
+    numbers: &Value,
+    stated: Stated,
+    counters: impl FnOnce() -> &'s AdHoc,
+) -> Result<OwnLimit<'s>, Refusal> {
+    let quota = parse_own_limit(numbers, &stated.limits()).map_err(refusal)?;
+    let window_seconds = quota.spec.stated_window_seconds();
+    Ok(OwnLimit { counters: counters(), quota: quota.spec.limit, limit: quota.limit, window_seconds })
 }
 
 fn refusal(mistakes: Vec<Mistake>) -> Refusal {

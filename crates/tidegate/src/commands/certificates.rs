@@ -1,4 +1,4 @@
-//! `tidegate certificates`: names, ends and origins of the certificates that a node shows its clients.
+//! `tidegate certificates`: names, ends and origins of the certificates that a node shows its clients and servers.
 //!
 //! On a terminal it prints a table, and otherwise the reply's JSON, as `tidegate keys list` does.
 
@@ -15,9 +15,9 @@ const DAY: u64 = 24 * HOUR;
 
 /// Lists the certificates that a server shows: names, ends, origins.
 ///
-/// Those of the node that is asked, the one that ends first before the others. It needs the scope `read`. A token, where one is
-/// demanded, is taken from the environment, `TIDEGATE_TOKEN`, or from the file of --token-file. Exit code 0: they are
-/// listed, 1: not.
+/// Those of the node that is asked, the one that ends first before the others: what its listeners show, and what the
+/// servers of its upstreams are shown. It needs the scope `read`. A token, where one is demanded, is taken from the
+/// environment, `TIDEGATE_TOKEN`, or from the file of --token-file. Exit code 0: they are listed, 1: not.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -58,9 +58,9 @@ impl CertificatesCommand {
 fn table(reply: &Value) -> String {
     let certificates = reply["certificates"].as_array().map(Vec::as_slice).unwrap_or_default();
     if certificates.is_empty() {
-        return "no listener shows a certificate\n".to_owned();
+        return "no certificate is shown\n".to_owned();
     }
-    let head = ["ENDS", "LEFT", "NAMES", "ORIGIN", "LISTENERS"].map(str::to_owned);
+    let head = ["ENDS", "LEFT", "NAMES", "ORIGIN", "SHOWN BY"].map(str::to_owned);
     let rows: Vec<[String; 5]> = [head].into_iter().chain(certificates.iter().map(row)).collect();
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: [usize; 4] = std::array::from_fn(width);
@@ -78,23 +78,19 @@ fn table(reply: &Value) -> String {
 
 fn row(certificate: &Value) -> [String; 5] {
     let text = |value: &Value| value.as_str().unwrap_or("-").escape_debug().to_string();
-    let list = |value: &Value| {
-        let all = value.as_array().map(Vec::as_slice).unwrap_or_default();
-        let all: Vec<String> = all.iter().map(text).collect();
-        if all.is_empty() { "-".to_owned() } else { all.join(", ") }
-    };
+    let list = |all: Vec<String>| if all.is_empty() { "-".to_owned() } else { all.join(", ") };
+    let names = certificate["names"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let names = names.iter().map(text).collect();
     let origin = match certificate["origin"].as_str() {
-        Some("file") => text(&certificate["file"]),
+        Some("file" | "upstream") => text(&certificate["file"]),
         _ => format!("acme: {}", text(&certificate["directory"])),
     };
+    let upstreams = certificate["upstreams"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let upstreams = upstreams.iter().map(|name| format!("upstream {}", text(name)));
+    let listeners = certificate["listeners"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let shown_by: Vec<String> = listeners.iter().map(text).chain(upstreams).collect();
     let left = certificate["seconds_left"].as_u64().map_or_else(|| "-".to_owned(), left);
-    [
-        text(&certificate["not_after"]),
-        left,
-        list(&certificate["names"]),
-        origin,
-        list(&certificate["listeners"]),
-    ]
+    [text(&certificate["not_after"]), left, list(names), origin, list(shown_by)]
 }
 
 /// A time to an end, in its largest whole unit.
@@ -120,15 +116,18 @@ mod tests {
              "trouble": "there is no certificate yet"},
             {"names": ["pay.example", "\u{1b}"], "listeners": ["gateway[0]", "http"], "origin": "file", "file": "/pay.pem",
              "not_after": "2027-01-31T08:00:00Z", "seconds_left": 7_200},
+            {"names": [], "listeners": [], "upstreams": ["a", "b"], "origin": "upstream", "file": "/client.pem",
+             "not_after": "2027-02-01T08:00:00Z", "seconds_left": 93_600},
         ]});
         let expected = "\
-ENDS                  LEFT  NAMES                ORIGIN               LISTENERS
+ENDS                  LEFT  NAMES                ORIGIN               SHOWN BY
 -                     -     shop.example         acme: https://a/dir  gateway[0]
   there is no certificate yet
 2027-01-31T08:00:00Z  2 h   pay.example, \\u{1b}  /pay.pem             gateway[0], http
+2027-02-01T08:00:00Z  1 d   -                    /client.pem          upstream a, upstream b
 ";
         assert_eq!(table(&reply), expected);
-        assert_eq!(table(&json!({"certificates": []})), "no listener shows a certificate\n");
+        assert_eq!(table(&json!({"certificates": []})), "no certificate is shown\n");
         assert_eq!([0, 59, 3_600, 86_399, 86_400].map(left), ["ended", "0 min", "1 h", "23 h", "1 d"]);
     }
 }

@@ -1,11 +1,11 @@
-//! `tidegate explain`: asks a running service which way a request or a connection would take, and why.
+//! `tidegate explain`: asks a running service which way a request or a connection would take, or what its limits would say, and why.
 
 use std::io::{self, Write};
 use std::net::IpAddr;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::sample::attribute;
 use super::server::{Server, no_answer};
@@ -21,6 +21,14 @@ const DEADLINE: Duration = Duration::from_secs(5);
 /// A token, where one is demanded, is taken from the environment, `TIDEGATE_TOKEN`, or from the file of --token-file.
 #[derive(Debug, clap::Subcommand)]
 pub enum Explain {
+    /// Says what each policy would do to a request, and why.
+    ///
+    /// With numbers that come with the request, it says whether they decide. Charges nothing.
+    #[command(after_long_help = "\
+Examples:
+  tidegate explain decision client_id=user123 resource=api
+  tidegate explain decision client_id=user123 --limits '{\"limit\":5,\"window_seconds\":60}'")]
+    Decision(ExplainDecision),
     /// Says which route a request would take, and why not the others.
     ///
     /// It also says what its limits would say, and which server would get it. Charges and sends nothing.
@@ -57,6 +65,19 @@ pub struct ExplainEdge {
     server: Server,
 }
 
+/// A request for a decision that is asked about.
+#[derive(Debug, clap::Args)]
+pub struct ExplainDecision {
+    /// Its attributes, and `cost`.
+    #[arg(required = true, value_name = "NAME=VALUE", value_parser = attribute)]
+    request: Vec<(String, String)>,
+    /// Numbers that come with it, as `limits` of POST /v1/decisions.
+    #[arg(long, value_name = "JSON", value_parser = object)]
+    limits: Option<String>,
+    #[command(flatten)]
+    server: Server,
+}
+
 /// A request that is asked about.
 #[derive(Debug, clap::Args)]
 pub struct ExplainRoute {
@@ -74,6 +95,10 @@ impl Explain {
     /// If `out` cannot be written to.
     pub fn run(self, out: &mut dyn Write) -> io::Result<ExitCode> {
         match self {
+            Self::Decision(ExplainDecision { mut request, limits, server }) => {
+                request.extend(limits.map(|it| ("limits".to_owned(), it)));
+                ask(&server, "/v1/explain", request, out, |answer| format!("{answer:#}\n"))
+            }
             Self::Route(ExplainRoute { request, server }) => {
                 ask(&server, "/v1/explain/route", request, out, |answer| format!("{answer:#}\n"))
             }
@@ -86,6 +111,12 @@ impl Explain {
             }
         }
     }
+}
+
+/// The text of a JSON object. What its numbers are, the server reads.
+fn object(text: &str) -> Result<String, String> {
+    let read = serde_json::from_str::<Map<String, Value>>(text);
+    read.map(|_| text.trim().to_owned()).map_err(|error| format!("expected a JSON object: {error}"))
 }
 
 /// Asks, and prints a good reply as `show` has it, any other as JSON.

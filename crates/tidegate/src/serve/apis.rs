@@ -15,6 +15,7 @@ use tidegate_access::sessions::Sessions;
 use tidegate_access::tokens::Scope;
 use tidegate_admin::api::{self as admin, Events, Explainers, ShownSetting};
 use tidegate_admin::{Operator, Servers, console};
+use tidegate_certificates::Acme;
 use tidegate_control::Configuration;
 use tidegate_limiter::engine::Engine;
 use tidegate_limiter::http::{ApiSettings, Decisions, Service, described};
@@ -127,13 +128,15 @@ impl Tools {
     pub(super) fn new(
         settings: &Settings,
         configuration: &Configuration,
-        certificates: NodeCertificates,
+        tls: &[Secured],
+        acme: Option<&Arc<Acme>>,
+        gateway: &Arc<ServedGateway>,
     ) -> Self {
         Self {
             intake: Arc::default(),
             load: Load::new(configuration.clone()),
             runs: Arc::new(Runs::new(&settings.data_dir)),
-            certificates: Arc::new(certificates),
+            certificates: Arc::new(NodeCertificates::new(tls, acme, gateway)),
             history: Arc::default(),
         }
     }

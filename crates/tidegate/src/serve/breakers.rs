@@ -75,6 +75,9 @@ fn shown(BreakerStatus { of, name, judged }: &BreakerStatus) -> Value {
         "open_seconds": rule.pause as f64 / SECOND as f64,
         "trials": rule.trials,
     });
+    if let Some(pause) = judged.pause {
+        shown["pause_seconds"] = (pause as f64 / SECOND as f64).into();
+    }
     match rule.window {
         Window::Calls(calls) => shown["window_calls"] = calls.into(),
         Window::Span(nanos) => shown["window_seconds"] = (nanos as f64 / SECOND as f64).into(),

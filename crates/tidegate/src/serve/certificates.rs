@@ -1,6 +1,7 @@
-//! The certificates that this node's listeners show, of files and of orders, for who asks the admin API.
+//! The certificates that this node shows, for who asks the admin API: its listeners' to clients, of files and of orders, and the gateway's
+//! to servers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -10,19 +11,22 @@ use tidegate_algorithms::time::{SECOND, Wall};
 use tidegate_certificates::{Acme, CertificateStatus};
 use tidegate_net::clock::wall;
 use tidegate_net::tls::FileCertificate;
+use tidegate_upstream::client_pair::ClientCertificate;
 
+use super::proxies::ServedGateway;
 use crate::config::Secured;
 
-/// The listeners that have TLS, and what orders certificates for some of them.
+/// The listeners that have TLS, what orders certificates for some of them, and the gateway whose upstreams may have some.
 #[derive(Debug)]
 pub(super) struct NodeCertificates {
     secured: Vec<Secured>,
     acme: Option<Arc<Acme>>,
+    gateway: Arc<ServedGateway>,
 }
 
 impl NodeCertificates {
-    pub(super) fn new(secured: &[Secured], acme: Option<&Arc<Acme>>) -> Self {
-        Self { secured: secured.to_vec(), acme: acme.cloned() }
+    pub(super) fn new(secured: &[Secured], acme: Option<&Arc<Acme>>, gateway: &Arc<ServedGateway>) -> Self {
+        Self { secured: secured.to_vec(), acme: acme.cloned(), gateway: Arc::clone(gateway) }
     }
 
     /// Those of files, each once with all listeners that show it. A file that is read again may be in force at one listener before
@@ -69,11 +73,42 @@ impl NodeCertificates {
             });
         shown.collect()
     }
+
+    /// Those that servers are shown, each once with all upstreams that have it.
+    fn of_upstreams(&self) -> Vec<(u64, Value)> {
+        let mut upstreams: BTreeMap<ClientCertificate, Vec<Arc<str>>> = BTreeMap::new();
+        let mut refused = BTreeSet::new();
+        for it in self.gateway.certificates() {
+            if it.is_refused {
+                refused.insert(it.certificate.file.clone());
+            }
+            upstreams.entry(it.certificate).or_default().push(it.upstream);
+        }
+        let shown = upstreams.into_iter().map(|(ClientCertificate { file, names, validity }, upstreams)| {
+            let not_after = validity.not_after;
+            let is_refused = refused.contains(&file);
+            let upstreams: Vec<&str> = upstreams.iter().map(|name| &**name).collect();
+            let file = file.display().to_string();
+            let mut shown = json!({
+                "names": names,
+                "listeners": [],
+                "upstreams": upstreams,
+                "origin": "upstream",
+                "file": file,
+            });
+            end(&mut shown, not_after);
+            if is_refused {
+                shown["trouble"] = "its files as they are now were refused: the log says why".into();
+            }
+            (not_after, shown)
+        });
+        shown.collect()
+    }
 }
 
 impl ShownCertificates for NodeCertificates {
     fn shown(&self) -> Value {
-        let mut all = [self.of_files(), self.of_orders()].concat();
+        let mut all = [self.of_files(), self.of_orders(), self.of_upstreams()].concat();
         all.sort_by_key(|(not_after, _)| *not_after);
         json!({ "certificates": all.into_iter().map(|(_, shown)| shown).collect::<Vec<_>>() })
     }

@@ -15,13 +15,15 @@ impl Family for KeyMetrics {
     fn write(&self, families: &mut Families<'_>) -> fmt::Result {
         let stats = self.0.stats();
         families.gauge("tidegate_api_keys", "API keys in force", stats.keys as u64)?;
-        let help = "Requests on routes that need an API key, by the result of the check";
+        let help = "Requests on routes that need an API key, by the result of the check; route and scope: the key is good, and does not open the route";
         families.counters("tidegate_api_key_requests", help, |series| {
             series(&[("result", "accepted")], stats.accepted)?;
             series(&[("result", "missing")], stats.missing)?;
             series(&[("result", "unknown")], stats.unknown)?;
             series(&[("result", "expired")], stats.expired)?;
-            series(&[("result", "stale")], stats.stale)
+            series(&[("result", "stale")], stats.stale)?;
+            series(&[("result", "route")], stats.route)?;
+            series(&[("result", "scope")], stats.scope)
         })
     }
 }

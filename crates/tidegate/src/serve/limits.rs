@@ -12,7 +12,7 @@ use tidegate_limiter::engine::Engine;
 use tidegate_limiter::http::{Stated, problem_of};
 use tidegate_limiter::policy_set::OVERRIDE;
 use tidegate_limiter::simple;
-use tidegate_wire::bodies::ConfigureBody;
+use tidegate_wire::bodies::{ConfigureBody, LimitsBody};
 
 /// The engine, as an operator sees it.
 #[derive(Debug)]
@@ -71,10 +71,22 @@ impl Limits for EngineLimits {
         set.hidden().map(|(policy, revision)| (policy.name.clone(), revision)).collect()
     }
 
-    fn explain<'a>(&'a self, attributes: Pairs<'a>, cost: u64, listed: usize) -> Answer<'a, Value> {
+    fn explain<'a>(
+        &'a self,
+        attributes: Pairs<'a>,
+        cost: u64,
+        listed: usize,
+        limits: Option<&'a LimitsBody>,
+    ) -> Answer<'a, Value> {
         Box::pin(async move {
-            let explained = self.0.explain(Attributes::new(attributes), cost, listed).await;
-            let explained = explained.map_err(|error| problem_of(&error, Stated::Flat))?;
+            let attributes = Attributes::new(attributes);
+            let explained = match limits {
+                Some(limits) => self.0.explain_with(attributes, cost, listed, limits).await?,
+                None => {
+                    let explained = self.0.explain(attributes, cost, listed).await;
+                    explained.map_err(|error| problem_of(&error, Stated::Flat))?
+                }
+            };
             // Invariant: plain structs with string keys always serialise.
             Ok(serde_json::to_value(explained).unwrap_or_default())
         })

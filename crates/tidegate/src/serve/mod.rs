@@ -90,7 +90,6 @@ use tidegate_net::tls::NamedCertificates;
 use crate::config::{Access, Bytes, Config, Secured, Settings, load_tls};
 pub use access_log::reopen;
 use apis::{Apis, HttpSockets, Shown, Tools};
-use certificates::NodeCertificates;
 pub use counters::{Snapshots, lease_config};
 pub use edge::{EdgeApp, EdgeOptions};
 pub use edges::EdgeAddresses;
@@ -178,7 +177,7 @@ impl App {
         let configuration = Configuration::start(control, services, &config.layers());
         let (drain, status) = (Drain::new(), ConfigurationStatus::new());
         let events = breakers::events(&engine, &gateway, &drain);
-        let tools = Tools::new(settings, &configuration, NodeCertificates::new(&tls, acme.as_ref()));
+        let tools = Tools::new(settings, &configuration, &tls, acme.as_ref(), &gateway);
         let (parts, stored) = ((&gateway, &edge, &tools), (&configuration, &*standalone));
         let shown = Shown::new(&engine, parts, stored, &tokens, &events);
         let apis = Apis::new(config, &shown, sockets, cores.count());

@@ -5,13 +5,15 @@ use std::sync::Arc;
 
 use tidegate_admin::{Families, Family};
 use tidegate_algorithms::breaker::Phase;
+use tidegate_algorithms::time::SECOND;
 use tidegate_gateway::analytics::{Analytics, MAX_SERIES};
 use tidegate_gateway::limits::Limits;
 use tidegate_gateway::service::{
-    Gateway, HedgeStats, MAX_COMPRESSED_AT_ONCE, MAX_MIRRORED_AT_ONCE, MirrorStats, UpstreamStatus,
+    Gateway, HedgeStats, MAX_COMPRESSED_AT_ONCE, MAX_MIRRORED_AT_ONCE, MirrorStats, UpstreamCertificate,
+    UpstreamStatus,
 };
-
 use tidegate_gateway::shed::{MAX_HELD, Priority, SheddingStats};
+use tidegate_net::clock::wall;
 
 use super::breakers::word;
 
@@ -34,6 +36,7 @@ impl<L: Limits> Family for UpstreamMetrics<L> {
             shedding(&shedder.stats(), families)?;
         }
         adaptive(&upstreams, families)?;
+        certificates(&self.0.certificates(), families)?;
         let help = "Requests by how they would end under the candidate configuration: the same, or in which way differently; \
             it begins at 0 with each candidate";
         families.counters("tidegate_candidate_requests", help, |series| {
@@ -79,6 +82,22 @@ impl<L: Limits> Family for UpstreamMetrics<L> {
         })?;
         breakers(&upstreams, &self.0.route_breakers(), families)
     }
+}
+
+/// The certificates that servers are shown.
+fn certificates(shown: &[UpstreamCertificate], families: &mut Families<'_>) -> fmt::Result {
+    let help = "Seconds for which the certificate that the servers of an upstream are shown is still good; 0: it has ended";
+    families.gauges("tidegate_upstream_certificate_seconds_left", help, |series| {
+        let now = wall().0 / SECOND;
+        shown.iter().try_for_each(|it| {
+            let left = it.certificate.validity.not_after.saturating_sub(now);
+            series(&[("upstream", &*it.upstream)], left)
+        })
+    })?;
+    let help = "1 if the present content of the files of the certificate that servers are shown is in force, 0 if it was refused";
+    families.gauges("tidegate_upstream_certificate_last_reload_successful", help, |series| {
+        shown.iter().try_for_each(|it| series(&[("upstream", &*it.upstream)], u64::from(!it.is_refused)))
+    })
 }
 
 /// The breakers of upstreams and of routes.

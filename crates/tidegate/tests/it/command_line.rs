@@ -43,12 +43,14 @@ fn every_command_asks_a_server_by_tls_with_a_token_from_a_file_or_the_environmen
     let (ca, token) = (certificates.authority(), service.path().join("token"));
     let (ca, token) = (ca.to_str().unwrap(), token.to_str().unwrap());
     let slashed = format!("{server}/");
-    let commands: [(&[&str], &str, i32, &str); 10] = [
+    let limits = "{\"limit\":5,\"window_seconds\":60}";
+    let commands: [(&[&str], &str, i32, &str); 11] = [
         (&["decide", "client_id=a"], &server, 0, "\"allowed\": true"),
         (&["keys", "issue", "--consumer", "acme", "--days", "12h"], &server, 0, "\"consumer\":\"acme\""),
         (&["keys", "list"], &server, 0, "\"consumer\":\"acme\""),
         (&["keys", "list"], &slashed, 0, "\"consumer\":\"acme\""),
         (&["explain", "route", "host=a", "path=/"], &server, 0, "\"hello\""),
+        (&["explain", "decision", "client_id=a", "--limits", limits], &server, 0, "\"decide\": true"),
         (&["top", "--times", "1", "--every", "2s"], &server, 0, ""),
         (&["revert", "4000000"], &server, 1, "has not been yet"),
         (&["certificates", "--json"], &server, 0, "\"origin\":\"file\""),
@@ -121,6 +123,7 @@ fn what_is_no_url_is_no_server() {
         &["certificates"],
         &["top"],
         &["explain", "route", "a=b"],
+        &["explain", "decision", "a=b"],
         &["explain", "edge", "--client-ip", "::1"],
         &["intake", "tail"],
         &["intake", "query", "a"],

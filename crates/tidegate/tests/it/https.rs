@@ -247,3 +247,66 @@ fn what_does_not_go_together_is_a_mistake() {
         assert!(!output.status.success() && said.contains(mistake), "{file}: {said}");
     }
 }
+
+#[test]
+fn certificates_that_servers_are_shown_are_listed_measured_and_looked_at_by_the_doctor() {
+    let certificates = Certificates::make();
+    let client = certificates.issue_named("client", "URI:spiffe://example/gateway");
+    let old = certificates.expired("old");
+    let upstream = |name: &str, pair: &Pair| {
+        format!(
+            "[[upstream]]\nname = \"{name}\"\nservers = [\"https://127.0.0.1:1\"]\n\
+             tls = {{ certificate_file = {:?}, key_file = {:?} }}\n",
+            pair.certificate, pair.key
+        )
+    };
+    let upstreams = [upstream("a", &client), upstream("b", &client), upstream("c", &old)].concat();
+    let file = format!("gateway.listener = [{{ listen = \"127.0.0.1:0\" }}]\n{upstreams}");
+    let service = start(&file);
+    let page = || curl(&certificates, None, &service.url("/metrics"), &[]);
+    let gauge = |family: &str, upstream: &str| {
+        let series = format!("tidegate_upstream_certificate_{family}{{upstream=\"{upstream}\"}} ");
+        page().lines().find_map(|line| line.strip_prefix(&*series)?.parse::<u64>().ok())
+    };
+    assert!(gauge("seconds_left", "a").is_some_and(|left| left > 0), "{}", page());
+    assert_eq!(gauge("seconds_left", "c"), Some(0));
+    let listed = || {
+        let said = binary().args(["certificates", "--server", &service.url("")]).output().unwrap();
+        let said: Value = serde_json::from_slice(&said.stdout).unwrap();
+        said["certificates"].as_array().unwrap().clone()
+    };
+    let [ended, good] = <[Value; 2]>::try_from(listed()).unwrap();
+    assert_eq!((&ended["upstreams"], &ended["seconds_left"]), (&json!(["c"]), &json!(0)));
+    assert_eq!((&good["upstreams"], &good["origin"]), (&json!(["a", "b"]), &json!("upstream")));
+    assert_eq!(good["names"], json!(["spiffe://example/gateway"]));
+    assert_eq!(good["file"], client.certificate.to_str().unwrap());
+    assert!(good.get("trouble").is_none(), "{good}");
+
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("tidegate.toml"), &file).unwrap();
+    let doctor = || {
+        let mut command = binary();
+        command.args(["doctor", "--config", "tidegate.toml"]).current_dir(folder.path());
+        String::from_utf8(command.output().unwrap().stdout).unwrap()
+    };
+    let said = doctor();
+    let soon = format!("upstream \"a\": the certificate in {} ends in ", client.certificate.display());
+    assert!(said.contains(&soon), "{said}");
+    assert!(said.contains("upstream \"c\": the certificate in ") && said.contains(" days ago: "), "{said}");
+
+    // A key of another pair: what is there now is refused, and told of.
+    fs::copy(&old.key, &client.key).unwrap();
+    let begun = tidegate_net::clock::monotonic();
+    while gauge("last_reload_successful", "a") != Some(0) {
+        assert!(begun.elapsed() < PATIENCE, "{}", page());
+        std::thread::yield_now();
+    }
+    assert_eq!(gauge("last_reload_successful", "c"), Some(1));
+    let troubled = listed().into_iter().find(|it| it["file"] == good["file"]).unwrap();
+    assert!(troubled["trouble"].as_str().unwrap().contains("were refused"), "{troubled}");
+    let said = doctor();
+    assert!(
+        said.contains("upstream[0].tls.key_file") && said.contains("is no key for the certificate"),
+        "{said}"
+    );
+}

@@ -3,6 +3,7 @@
 mod backend;
 mod bootstrap;
 mod nginx;
+mod nginx_certificates;
 use std::fs;
 use std::path::Path;
 use std::process::Command;

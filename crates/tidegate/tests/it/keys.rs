@@ -216,6 +216,10 @@ fn fault_46_a_key_opens_the_routes_that_it_names_and_those_whose_scope_it_has() 
         (200, Some(28)),
         "refusals were charged nothing"
     );
+    let page = agent().get(service.url("/metrics")).call().unwrap().body_mut().read_to_string().unwrap();
+    for series in ["{result=\"accepted\"} 5", "{result=\"route\"} 5", "{result=\"scope\"} 2"] {
+        assert!(page.contains(&format!("tidegate_api_key_requests_total{series}\n")), "{series}: {page}");
+    }
 
     for (arguments, said) in [
         (&["issue", "--consumer", "a", "--routes", "order"][..], "is no route"),

@@ -55,6 +55,38 @@ fn what_a_bucket_states_is_its_rate_and_what_it_holds_is_its_burst() {
 }
 
 #[test]
+fn an_explanation_says_that_the_numbers_came_with_the_request_and_whether_they_decide() {
+    let service = start();
+    let limits = two().to_string().replace('{', "%7B").replace('}', "%7D").replace('"', "%22");
+    let path = format!("/v1/explain?client_id=a&resource=shop&limits={limits}");
+    let explained = || service.get(&path).body;
+    let first = explained();
+    assert_eq!((&first["allowed"], &first["request_limits"]["limits"]), (&json!(true), &two()));
+    assert_eq!(first["request_limits"]["decide"], true);
+    assert_eq!(explained()["request_limits"]["verdict"]["allowed"], true);
+    assert_eq!(
+        answered(&service, &asked("a", &two()), 2).0,
+        [true, true],
+        "explanations are charged nothing"
+    );
+    let full = explained();
+    assert_eq!(
+        (&full["allowed"], &full["request_limits"]["verdict"]["policy"]),
+        (&json!(false), &json!("LIMITS"))
+    );
+    assert!(service.get("/v1/explain?client_id=a").body.get("request_limits").is_none());
+    // Numbers of the client's own win, and the explanation says so.
+    assert!(service.put("/v1/clients/a/limits", r#"{"default":{"limit":1}}"#).status < 300);
+    let other = explained();
+    assert_eq!((&other["request_limits"]["decide"], &other["allowed"]), (&json!(false), &json!(true)));
+    for wrong in ["%7B%22limit%22:1%7D", "%7B%22limit%22:1,%22window_seconds%22:0%7D"] {
+        assert_eq!(service.get(&format!("/v1/explain?client_id=a&limits={wrong}")).status, 422, "{wrong}");
+    }
+    // What is no object is an attribute as any other.
+    assert_eq!(service.get("/v1/explain?client_id=a&limits=many").status, 200);
+}
+
+#[test]
 fn a_policy_that_somebody_wrote_always_wins() {
     let policy = |mode: &str| {
         let document = json!({"name": "own", "limit": 1, "window_seconds": 3_600, "match": {"resource": "shop"}, "mode": mode});

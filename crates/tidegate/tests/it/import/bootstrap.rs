@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use tidegate_testkit::certificates::Certificates;
+use tidegate_testkit::certificates::{Certificates, Pair};
 use tidegate_testkit::free_port;
 
 fn example() -> String {
@@ -114,14 +114,17 @@ fn what_of_a_bootstrap_is_not_understood_is_listed_by_line_and_stays_closed() {
     assert_eq!(written.matches("not imported\"").count(), 8, "{written}");
 }
 
-/// Two clusters by weight, and one whose servers speak TLS, with a bound that is left out.
-fn weighted(share: &str, authority: &Path) -> String {
+/// Two clusters by weight, and one whose servers speak TLS and demand a certificate, with a bound that is left out.
+fn weighted(share: &str, authority: &Path, client: &Pair) -> String {
     let tls = format!(
         "lb_policy: LEAST_REQUEST\n      circuit_breakers: {{ thresholds: [{{ max_requests: 100 }}] }}\n      \
          transport_socket: {{ name: envoy.transport_sockets.tls, typed_config: {{ \"@type\": \
          type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext, sni: localhost, \
-         common_tls_context: {{ validation_context: {{ trusted_ca: {{ filename: '{}' }} }} }} }} }}",
-        authority.display()
+         common_tls_context: {{ validation_context: {{ trusted_ca: {{ filename: '{}' }} }}, \
+         tls_certificates: [{{ certificate_chain: {{ filename: '{}' }}, private_key: {{ filename: '{}' }} }}] }} }} }}",
+        authority.display(),
+        client.certificate.display(),
+        client.key.display()
     );
     let text = example()
         .replace(
@@ -136,7 +139,7 @@ fn weighted(share: &str, authority: &Path) -> String {
     )
 }
 
-/// A server with TLS, killed when it is dropped: openssl's own.
+/// A server with TLS that lets nobody in without a certificate of the authority, killed when it is dropped: openssl's own.
 struct TlsServer(Child);
 
 impl TlsServer {
@@ -144,6 +147,7 @@ impl TlsServer {
         let mut command = Command::new("openssl");
         command.args(["s_server", "-quiet", "-www", "-accept", &at.to_string(), "-cert"]);
         command.arg(certificates.certificate()).arg("-key").arg(certificates.key());
+        command.args(["-Verify", "2", "-verify_return_error", "-CAfile"]).arg(certificates.authority());
         let quiet = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         Self(quiet.spawn().unwrap())
     }
@@ -161,8 +165,9 @@ impl Drop for TlsServer {
 fn clusters_by_weight_and_behind_tls_are_the_same_through_envoy_and_imported() {
     let certificates = Certificates::make();
     let folder = tempfile::tempdir().unwrap();
-    let mut text =
-        weighted("[{ name: two, weight: 3 }, { name: three, weight: 1 }]", &certificates.authority());
+    let client = certificates.issue("client");
+    let share = "[{ name: two, weight: 3 }, { name: three, weight: 1 }]";
+    let mut text = weighted(share, &certificates.authority(), &client);
     let mut kept = Vec::new();
     for (port, name) in [(3000, "zero"), (3002, "two"), (3003, "three")] {
         let (address, hold) = backend(name);
@@ -192,7 +197,7 @@ fn clusters_by_weight_and_behind_tls_are_the_same_through_envoy_and_imported() {
     let both = |path: &str, arguments: &[&str]| -> [Reply; 2] {
         ports.map(|port| ask(&format!("http://127.0.0.1:{port}{path}"), arguments))
     };
-    // Both know the servers by the authority, under the name that is asked for.
+    // Both know the servers by the authority, under the name that is asked for, and are known by their certificate.
     let secure = both("/users/7/orders", &["-H", "Host: shop.example"]);
     assert_eq!(secure.each_ref().map(|reply| reply.status), [200, 200], "{secure:?}");
     assert!(secure.iter().all(|reply| reply.body.as_ref().unwrap().contains("s_server")), "{secure:?}");
@@ -216,7 +221,8 @@ fn clusters_by_weight_and_behind_tls_are_the_same_through_envoy_and_imported() {
 fn weights_that_say_no_share_are_listed_and_their_route_is_closed() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("bootstrap.yaml");
-    let largest = u64::MAX;
+    let (nowhere, largest) = (Path::new("/nowhere"), u64::MAX);
+    let client = Pair { certificate: nowhere.to_owned(), key: nowhere.to_owned() };
     for (share, expected) in [
         ("[{ name: two, weight: 0 }, { name: three, weight: 0 }]".to_owned(), "no tenths of a percent"),
         ("[{ name: two, weight: 2 }, { name: three, weight: 1 }]".to_owned(), "no tenths of a percent"),
@@ -235,7 +241,7 @@ fn weights_that_say_no_share_are_listed_and_their_route_is_closed() {
         ),
         ("{}".to_owned(), "one cluster is, or two by weight"),
     ] {
-        std::fs::write(&file, weighted(&share, Path::new("/nowhere"))).unwrap();
+        std::fs::write(&file, weighted(&share, nowhere, &client)).unwrap();
         let ran = binary().args(["import", "envoy", "--partial"]).arg(&file).output().unwrap();
         let said = String::from_utf8(ran.stderr).unwrap();
         assert!(said.contains(expected) && ran.status.code() == Some(2), "{share}: {said}");
@@ -247,9 +253,25 @@ fn weights_that_say_no_share_are_listed_and_their_route_is_closed() {
     let half = format!("[{{ name: two, weight: {largest} }}, {{ name: three, weight: {largest} }}]");
     let one_of_200 = "[{ name: two, weight: 199 }, { name: three, weight: 1 }]".to_owned();
     for (share, expected) in [(half, "percent = 50"), (one_of_200, "percent = 0.5")] {
-        std::fs::write(&file, weighted(&share, Path::new("/nowhere"))).unwrap();
+        std::fs::write(&file, weighted(&share, nowhere, &client)).unwrap();
         let ran = binary().args(["import", "envoy", "--partial"]).arg(&file).output().unwrap();
         let written = String::from_utf8(ran.stdout).unwrap();
         assert!(written.contains(expected), "{written}: {}", String::from_utf8_lossy(&ran.stderr));
     }
+}
+
+#[test]
+fn a_client_certificate_without_a_file_of_its_key_is_listed() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("bootstrap.yaml");
+    let nowhere = Path::new("/nowhere");
+    let client = Pair { certificate: nowhere.to_owned(), key: "/of/the/key".into() };
+    let share = "[{ name: two, weight: 1 }, { name: three, weight: 1 }]";
+    let text = weighted(share, nowhere, &client).replace("filename: '/of/the/key'", "inline_string: secret");
+    std::fs::write(&file, text).unwrap();
+    let ran = binary().args(["import", "envoy", "--partial"]).arg(&file).output().unwrap();
+    let said = String::from_utf8(ran.stderr).unwrap();
+    assert!(said.contains("private_key names no file") && ran.status.code() == Some(2), "{said}");
+    let written = String::from_utf8(ran.stdout).unwrap();
+    assert!(!written.contains("certificate_file") && !written.contains("secret"), "{written}");
 }

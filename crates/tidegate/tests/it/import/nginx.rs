@@ -83,12 +83,12 @@ impl Both {
 }
 
 /// A running nginx with a configuration of its own; dropping it stops it.
-struct Nginx {
+pub(super) struct Nginx {
     config: PathBuf,
 }
 
 impl Nginx {
-    fn start(folder: &Path, http: &str) -> Self {
+    pub(super) fn start(folder: &Path, http: &str) -> Self {
         let config = folder.join("served.conf");
         let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
             .map(|kind| format!("{kind}_temp_path {}/{kind};\n", folder.display()));
@@ -130,7 +130,7 @@ fn example_of(name: &str) -> String {
     body.split_once("```").unwrap().0.to_owned()
 }
 
-fn import(arguments: &[&str]) -> Output {
+pub(super) fn import(arguments: &[&str]) -> Output {
     binary().args(["import", "nginx"]).args(arguments).output().unwrap()
 }
 

@@ -55,7 +55,8 @@ servers = ["http://APP"]
 
 [[upstream]]
 name = "away"
-servers = ["http://127.0.0.1:1"]
+servers = ["https://127.0.0.1:1"]
+tls = { certificate_file = "CERTIFICATE", key_file = "KEY" }
 
 [[route]]
 name = "app"

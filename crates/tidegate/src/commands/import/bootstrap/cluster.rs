@@ -185,6 +185,10 @@ fn client_tls(socket: &Taken<'_>, product: &mut Product) -> Map<String, Value> {
             }
             validation.end_strictly(product);
         }
+        if let [Some(certificate), Some(key)] = pair(&mut common, product) {
+            tls.insert("certificate_file".to_owned(), json!(certificate));
+            tls.insert("key_file".to_owned(), json!(key));
+        }
         common.end(&["alpn_protocols", "tls_params"], product);
     }
     config.end_strictly(product);
@@ -193,6 +197,26 @@ fn client_tls(socket: &Taken<'_>, product: &mut Product) -> Map<String, Value> {
         product.differs(&socket.source, &socket.path, problem);
     }
     tls
+}
+
+/// The files of the one certificate of a `common_tls_context` and of its key. What of them is missing is listed, if there is a
+/// certificate at all.
+pub(super) fn pair<'y>(common: &mut Fields<'y>, product: &mut Product) -> [Option<&'y str>; 2] {
+    let certificates = common.list("tls_certificates", product);
+    for further in certificates.iter().skip(1) {
+        product.lacks(&further.source, &further.path, "is a second certificate, where there is one here");
+    }
+    let Some(first) = certificates.first() else { return [None, None] };
+    let mut certificate = first.fields(product);
+    let files = ["certificate_chain", "private_key"].map(|there| {
+        let file = certificate.map(there, product).and_then(|mut it| it.text("filename"));
+        if file.is_none() {
+            product.lacks(&first.source, &first.path, format!("{there} names no file"));
+        }
+        file
+    });
+    certificate.end_strictly(product);
+    files
 }
 
 fn checks(fields: &mut Fields<'_>, document: &mut Document, product: &mut Product) {

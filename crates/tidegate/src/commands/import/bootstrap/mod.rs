@@ -23,7 +23,7 @@ use tidegate_wire::yaml::{Node, Value, read};
 
 use super::Imported;
 use super::product::{Document, Product, comment};
-use cluster::address;
+use cluster::{address, pair};
 use fields::{Fields, Taken};
 
 /// What is made, and what is known of the whole file.
@@ -192,20 +192,10 @@ fn server_tls(socket: &Taken<'_>, listener: &mut Document, product: &mut Product
     let Some(mut config) = config else { return };
     drop(config.take("@type"));
     if let Some(mut common) = config.map("common_tls_context", product) {
-        let certificates = common.list("tls_certificates", product);
-        for further in certificates.iter().skip(1) {
-            product.lacks(&further.source, &further.path, "is a second certificate, where there is one here");
-        }
-        if let Some(first) = certificates.first() {
-            let mut certificate = first.fields(product);
-            for (there, here) in [("certificate_chain", "tls_certificate"), ("private_key", "tls_key")] {
-                let file = certificate.map(there, product).and_then(|mut it| it.text("filename"));
-                match file {
-                    Some(file) => listener.set(here, file),
-                    None => product.lacks(&first.source, &first.path, format!("{there} names no file")),
-                }
+        for (here, file) in ["tls_certificate", "tls_key"].into_iter().zip(pair(&mut common, product)) {
+            if let Some(file) = file {
+                listener.set(here, file);
             }
-            certificate.end_strictly(product);
         }
         common.end(&["alpn_protocols", "tls_params"], product);
     }

@@ -22,7 +22,7 @@ pub(super) enum Fate {
 }
 
 /// Directives that hold in any of the three blocks, and are read where they are in force.
-const INHERITED: [&str; 30] = [
+const INHERITED: [&str; 32] = [
     "proxy_set_header",
     "proxy_hide_header",
     "proxy_pass_header",
@@ -32,6 +32,8 @@ const INHERITED: [&str; 30] = [
     "proxy_next_upstream_tries",
     "proxy_pass_request_body",
     "proxy_ssl_trusted_certificate",
+    "proxy_ssl_certificate",
+    "proxy_ssl_certificate_key",
     "proxy_ssl_name",
     "proxy_ssl_server_name",
     "proxy_ssl_verify",

@@ -11,7 +11,7 @@ use super::scope::Scope;
 use super::server::Server;
 
 /// Directives that keep somebody out, and that are not understood. What they guard is not opened by leaving them out.
-const CLOSING: [&str; 11] = [
+const CLOSING: [&str; 10] = [
     "allow",
     "deny",
     "auth_basic",
@@ -22,7 +22,6 @@ const CLOSING: [&str; 11] = [
     "rewrite",
     "valid_referers",
     "secure_link",
-    "proxy_ssl_certificate",
 ];
 
 /// The paths of a location.

@@ -261,11 +261,38 @@ impl<'n> Importer<'n> {
                     tls.insert(here.to_owned(), json!(value));
                 }
             }
+            self.client_pair(scope, &mut tls);
             if !tls.is_empty() {
                 settings.push(("tls", Value::Object(tls)));
             }
         }
         settings
+    }
+}
+
+impl<'n> Importer<'n> {
+    /// The certificate that servers are shown, and its key. A pair that is not whole is listed, and not imported.
+    fn client_pair(&mut self, scope: &Scope<'n>, tls: &mut Map<String, Value>) {
+        let stated = |name: &str| scope.one(name).filter(|node| node.argument() != Some(""));
+        let pair = ["proxy_ssl_certificate", "proxy_ssl_certificate_key"].map(stated);
+        // Without a certificate, nginx does not look at the key.
+        let [Some(certificate), key] = pair else { return };
+        let file = |node: &'n Node| {
+            let file = node.argument()?;
+            let is_file = !file.contains('$') && !file.starts_with("engine:") && !file.starts_with("store:");
+            is_file.then_some(file)
+        };
+        let Some(key) = key else {
+            let problem = "has no proxy_ssl_certificate_key beside it";
+            return self.product.lacks(&certificate.source(), &certificate.name, problem);
+        };
+        for node in [certificate, key].into_iter().filter(|node| file(*node).is_none()) {
+            self.product.lacks(&node.source(), &node.name, "is no file");
+        }
+        if let [Some(certificate), Some(key)] = [certificate, key].map(file) {
+            tls.insert("certificate_file".to_owned(), json!(certificate));
+            tls.insert("key_file".to_owned(), json!(key));
+        }
     }
 }
 

@@ -1,0 +1,80 @@
+//! `tidegate import nginx`: the certificate that servers are shown, the same through nginx and imported.
+
+use tidegate_testkit::certificates::Certificates;
+use tidegate_testkit::free_port;
+
+use super::backend::ask;
+use super::nginx::{Nginx, import};
+use crate::support::Tidegate;
+
+/// nginx is the server, too: it lets nobody in without a certificate of the authority, and says whose it was shown.
+#[test]
+fn a_server_that_demands_a_certificate_is_shown_the_one_that_nginx_shows() {
+    let certificates = Certificates::make();
+    let client = certificates.issue("client");
+    let (authority, server) = (certificates.authority(), free_port());
+    let _server = tidegate_testkit::nginx::Nginx::start(&[server], |_| {
+        format!(
+            "access_log off;\nserver {{ listen 127.0.0.1:{server} ssl; ssl_certificate {}; ssl_certificate_key {};\n\
+             ssl_client_certificate {}; ssl_verify_client on;\n\
+             location / {{ return 200 \"$ssl_client_verify $ssl_client_serial\"; }} }}",
+            certificates.certificate().display(),
+            certificates.key().display(),
+            authority.display()
+        )
+    });
+    let ports = [free_port(), free_port()];
+    let [there, here] = ports.map(|port| {
+        format!(
+            "proxy_ssl_certificate {};\nproxy_ssl_certificate_key {};\nproxy_ssl_trusted_certificate {};\n\
+             proxy_ssl_verify on;\nproxy_ssl_name localhost;\nserver {{\n    listen 127.0.0.1:{port};\n    \
+             location / {{ proxy_pass https://127.0.0.1:{server}; }}\n    \
+             location /plain {{ proxy_ssl_certificate \"\"; proxy_pass https://localhost:{server}; }}\n}}\n",
+            client.certificate.display(),
+            client.key.display(),
+            authority.display()
+        )
+    });
+    let (folder, data) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (file, output) = (folder.path().join("nginx.conf"), data.path().join("tidegate.toml"));
+    let _nginx = Nginx::start(folder.path(), &there);
+    std::fs::write(&file, here).unwrap();
+    let ran = import(&[file.to_str().unwrap(), "--output", output.to_str().unwrap()]);
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    let arguments = ["--config", output.to_str().unwrap()];
+    let _tidegate = Tidegate::start_in(data, &arguments, &[("TIDEGATE_HTTP_LISTEN", "127.0.0.1:0")]);
+    for (path, status) in [("/", 200), ("/plain", 400)] {
+        let [theirs, ours] = ports.map(|port| ask(&format!("http://127.0.0.1:{port}{path}"), &[]));
+        assert_eq!([theirs.status, ours.status], [status; 2], "{path}: {theirs:?} {ours:?}");
+        assert_eq!(theirs.body, ours.body, "{path}");
+        assert!(ours.body.is_none_or(|body| body.starts_with("SUCCESS ")), "{path}");
+    }
+}
+
+#[test]
+fn a_client_certificate_that_is_not_whole_is_listed() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("nginx.conf");
+    for (stated, expected) in [
+        (
+            "proxy_ssl_certificate /c.pem;",
+            "proxy_ssl_certificate: has no proxy_ssl_certificate_key beside it",
+        ),
+        (
+            "proxy_ssl_certificate /c.pem; proxy_ssl_certificate_key engine:a:b;",
+            "proxy_ssl_certificate_key: is no file",
+        ),
+        (
+            "proxy_ssl_certificate $host.pem; proxy_ssl_certificate_key /c.key;",
+            "proxy_ssl_certificate: is no file",
+        ),
+    ] {
+        let text = format!(
+            "http {{ server {{ listen 127.0.0.1:8080; location / {{ {stated} proxy_pass https://127.0.0.1:1; }} }} }}"
+        );
+        std::fs::write(&file, text).unwrap();
+        let ran = import(&[file.to_str().unwrap()]);
+        let said = String::from_utf8(ran.stderr).unwrap();
+        assert!(ran.status.code() == Some(2) && said.contains(expected), "{expected}: {said}");
+    }
+}
