@@ -140,7 +140,7 @@ impl Contact {
         if is_namesake && !self.is_namesake.load(Ordering::Relaxed) {
             let name = self.identity().map(|identity| identity.name.as_str());
             tracing::warn!(
-                name,
+                node = name,
                 "another node that shares the database has the name of this one: give each a `node.name` of its own, \
                  unless one is just taking the other's place"
             );
@@ -201,7 +201,7 @@ async fn follow_one_connection(
             let Ok(present) = in_time(presence::present(&client)).await else { return };
             contact.set_present(Some(present));
             is_introduced = contact.identity().is_some();
-            list_nodes(&client, contact).await;
+            let Ok(()) = list_nodes(&client, contact).await else { return };
         }
         pauses.reset();
         let next_look = Instant::now() + pauses.poll();
@@ -220,7 +220,10 @@ async fn follow_one_connection(
 }
 
 /// Says who this node is, once that is known, and who the others are. Without the names, all else goes on.
-async fn list_nodes(client: &Session, contact: &Contact) {
+///
+/// # Errors
+/// [`Error::Late`].
+async fn list_nodes(client: &Session, contact: &Contact) -> Result<(), Error> {
     let listing = async {
         if let Some(identity) = contact.identity() {
             nodes::keep(client, contact.node, identity).await?;
@@ -229,8 +232,10 @@ async fn list_nodes(client: &Session, contact: &Contact) {
     };
     match in_time(listing).await {
         Ok(nodes) => contact.set_listed(nodes),
+        Err(Error::Late) => return Err(Error::Late),
         Err(error) => tracing::debug!(%error, "the nodes cannot be listed by name"),
     }
+    Ok(())
 }
 
 /// Random waits.

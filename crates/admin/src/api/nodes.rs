@@ -6,7 +6,7 @@ use axum::Json;
 use axum::extract::State;
 use serde_json::{Value, json};
 use tidegate_access::schema::Problems;
-use tidegate_control::KnownNode;
+use tidegate_control::{KnownNode, NodeList};
 
 use super::Shared;
 
@@ -30,9 +30,9 @@ use super::Shared;
 )]
 pub(super) async fn nodes(State(shared): State<Arc<Shared>>) -> Json<Value> {
     let control = shared.configuration.control();
-    let (list, own) = (control.nodes(), control.node());
-    let nodes: Vec<Value> = list.nodes.iter().map(|node| shown(node, own)).collect();
-    Json(json!({ "shared": control.is_shared(), "current": list.is_current, "nodes": nodes }))
+    let (NodeList { nodes, is_current }, own) = (control.nodes(), control.node());
+    let nodes: Vec<Value> = nodes.iter().map(|node| shown(node, own)).collect();
+    Json(json!({ "shared": control.is_shared(), "current": is_current, "nodes": nodes }))
 }
 
 fn shown(node: &KnownNode, own: u32) -> Value {

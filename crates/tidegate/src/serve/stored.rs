@@ -1,33 +1,29 @@
 //! Opening the stored configuration, and saying there which node this is.
 
-use std::net::SocketAddr;
-
 use tidegate_algorithms::time::SECOND;
 use tidegate_control::{Control, Limits, NodeIdentity, Place};
 use tidegate_net::clock::wall;
 use tidegate_net::runtime::Cores;
 
 use super::StartError;
+use super::apis::HttpSockets;
 use super::file_audit::machine;
 use crate::config::{NodeName, Settings};
 
 /// The name of a node whose machine has none that can be one.
 const UNNAMED: &str = "unnamed";
 
-/// The stored configuration: shared in PostgreSQL, or this process's own file. `bound` is where the decision API listens, and
-/// the admin API if that is elsewhere.
-pub(super) fn open(
-    settings: &Settings,
-    cores: &Cores,
-    bound: (SocketAddr, Option<SocketAddr>),
-) -> Result<Control, StartError> {
+/// The stored configuration: shared in PostgreSQL, or this process's own file. `sockets` are those of the admin API, whose
+/// address other nodes are told.
+pub(super) fn open(settings: &Settings, cores: &Cores, sockets: &HttpSockets) -> Result<Control, StartError> {
     let control = opened(settings, cores)?;
-    control.introduce(identity(settings, bound));
+    control.introduce(identity(settings, sockets));
     Ok(control)
 }
 
 /// What this node says of itself. An address of all interfaces is no address of one machine, and is not said.
-fn identity(settings: &Settings, (http, admin): (SocketAddr, Option<SocketAddr>)) -> NodeIdentity {
+fn identity(settings: &Settings, sockets: &HttpSockets) -> NodeIdentity {
+    let (http, admin) = sockets.addresses();
     let named = settings.node.name.clone();
     let name = named.or_else(|| machine().and_then(|name| NodeName::checked(&name)));
     let has_tls = match admin {

@@ -3,7 +3,7 @@
 
 use std::process::Command;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tidegate_testkit::postgres::PostgresServer;
 use tokio::time::{Duration, Instant};
 
@@ -53,7 +53,7 @@ fn a_node_that_is_gone_is_listed_as_last_seen_and_two_of_one_name_are_told_apart
     let of_a = listed(&b, |nodes| names(nodes) == [("a", true), ("b", true)]);
     let version = env!("CARGO_PKG_VERSION");
     for (node, own) in [(&both[0], true), (&both[1], false), (&of_a[0], false), (&of_a[1], true)] {
-        assert_eq!((&node["self"], &node["version"]), (&own.into(), &version.into()), "{node:#}");
+        assert_eq!((&node["self"], &node["version"]), (&json!(own), &json!(version)), "{node:#}");
         assert!(node["started_unix_ms"].as_u64().unwrap() > 1_700_000_000_000, "{node:#}");
         assert_eq!(node["same_name"], false, "{node:#}");
     }
@@ -72,7 +72,7 @@ fn a_node_that_is_gone_is_listed_as_last_seen_and_two_of_one_name_are_told_apart
         names(nodes) == [("a", true), ("a", true), ("b", true)] && nodes[0]["same_name"] == true
     });
     assert_ne!(three[0]["number"], three[1]["number"]);
-    assert_eq!((&three[1]["same_name"], &three[2]["same_name"]), (&true.into(), &false.into()));
+    assert_eq!((&three[1]["same_name"], &three[2]["same_name"]), (&json!(true), &json!(false)));
     let said = doctor(folder.path(), &url);
     assert!(said.contains("several nodes have the name a"), "{said}");
     // What a node lists it has warned of before.
@@ -87,7 +87,7 @@ fn a_node_alone_is_listed_by_the_name_of_its_machine_and_a_name_that_is_none_is_
     let alone = node(EMPTY, &[]);
     let list = nodes_of(&alone);
     let own = &list["nodes"][0];
-    assert_eq!((&list["shared"], &own["self"], &own["present"]), (&false.into(), &true.into(), &true.into()));
+    assert_eq!((&list["shared"], &own["self"], &own["present"]), (&json!(false), &json!(true), &json!(true)));
     assert_eq!(list["nodes"].as_array().unwrap().len(), 1);
     let machine = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
     assert_eq!(own["name"], machine.trim());
