@@ -84,7 +84,7 @@ export function Gateway(props: { query: URLSearchParams }) {
   const all = useValue(readings);
   const now = all.at(-1);
   const before = earlier(all, 10);
-  const [ofNow, ofBefore] = useMemo(() => [apart(now), apart(before)], [now, before]);
+  const [ofNow, ofBefore] = useMemo(() => [apart(now), apart(before)] as const, [now, before]);
   if (routes.error !== undefined && !routes.body)
     return <Problem what="The routes cannot be read." error={routes.error} retry={routes.again} />;
   if (upstreams.error !== undefined && !upstreams.body)
