@@ -60,7 +60,8 @@ async function traffic(service, isOver) {
   let [last, asked, routed] = [began, 0, 0];
   while (!isOver()) {
     const now = Date.now();
-    const [past, passed] = [(now - began) / 1000, (now - last) / 1000];
+    // What was not sent while the machine stood still is not made up for at once.
+    const [past, passed] = [(now - began) / 1000, Math.min((now - last) / 1000, 1)];
     last = now;
     const swell = 1 + 0.3 * Math.sin((2 * Math.PI * past) / SWELL);
     const there = past > SECONDS / 3 ? [...clients, greedy] : clients;
