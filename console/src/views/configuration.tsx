@@ -76,7 +76,8 @@ function Certificates() {
           <li key={certificate.of}>
             <Left certificate={certificate} /> {certificate.of}
             {originOf(certificate, listed)}
-            {certificate.isRefused && ": its files as they are now were refused, and the ones before are in force"}
+            {certificate.isRefused &&
+              ": its files as they are now were refused, and the ones before are in force"}
           </li>
         ))}
       </ul>
