@@ -8,6 +8,10 @@ export const CERTIFICATE_SOON = 14 * 86_400;
 export interface Certificate {
   /** Whose it is, in words. */
   of: string;
+  /** One of its names, if it is told apart by it. */
+  name: string | undefined;
+  /** The listener that shows it; `undefined` of one that is had by ACME. */
+  server: string | undefined;
   /** For how many seconds it is good. */
   left: number;
   /** Its files as they are now were refused, and the ones before are in force. */
@@ -26,6 +30,8 @@ export function certificates(reading: Reading): Certificate[] {
   const all = [
     ...named.map(({ labels: { server = "", name = "" }, value }) => ({
       of: `${name}, listener ${server}`,
+      name,
+      server,
       left: value,
       isRefused: isRefused(server),
     })),
@@ -36,6 +42,8 @@ export function certificates(reading: Reading): Certificate[] {
       )
       .map(({ labels: { server = "" }, value }) => ({
         of: `listener ${server}`,
+        name: undefined,
+        server,
         left: value,
         isRefused: isRefused(server),
       })),
@@ -48,6 +56,8 @@ export function certificates(reading: Reading): Certificate[] {
     })),
     ...of("tidegate_acme_certificate_seconds_left").map(({ labels, value }) => ({
       of: `${labels.name}, by ACME`,
+      name: labels.name,
+      server: undefined,
       left: value,
       isRefused: false,
     })),

@@ -40,6 +40,7 @@ await scenario(async ({ server, tab }) => {
     "ul.plain > li:last-child",
     /^✓ ?good for (299 d 23 h|300 d) long\.example, listener gateway\[0\]/,
   );
+  await page.shows(`short.example, listener gateway[0], from ${join(service.folder, "short.example.pem")}`);
   await page.isAccessible("certificates");
   await page.open(service, "#/");
   await page.shows("certificate of short.example, listener gateway[0] ends in");

@@ -82,6 +82,23 @@ policies = ["per-client"]
     await phone.picture("requests-phone", true);
     await page.open(service, "#/gateway/traces/0-1");
     await page.shows("This request is not kept any more");
+
+    // What came by a route in the last seconds is counted without analytics, too.
+    let isOver = false;
+    const asking = (async () => {
+      while (!isOver) {
+        await get("/api/orders");
+        await new Promise((resolve) => setTimeout(resolve, 100));
+      }
+    })();
+    await page.open(service, "#/gateway");
+    await page.says(
+      "tbody tr:first-child",
+      /^apipath \/api\/\*appper-client\d[\d.]*0 %[^–]+none of its own/,
+    );
+    await page.shows("Numbers of this process in the last 10 s.");
+    isOver = true;
+    await asking;
   } finally {
     upstream.closeAllConnections();
     upstream.close();

@@ -116,9 +116,8 @@ const SCREENS = [
   ["wide", { width: 3840, height: 2160, scheme: "dark" }],
 ];
 
-/** The views of which pictures are kept: what is in the others is made by scenarios of their own. */
+/** The views of which pictures are kept: what is in the others is made by scenarios of their own, the overview by picture.mjs. */
 const PICTURES = [
-  "overview",
   "client",
   "clients",
   "policies",
@@ -232,8 +231,8 @@ async function looked(service, tab) {
       if (isPictured && PICTURES.includes(name) && KEPT.includes(screen)) {
         if (name === "gateway") await page.shows("GET /api/");
         await page.picture(`${name}-${screen}`);
-        if (name === "overview" && screen === "light") await direction(page);
       }
+      if (isPictured && name === "overview" && screen === "light") await direction(page);
       if (screen === "light") await isReached(page, name);
     }
     await page.page.close();

@@ -68,7 +68,10 @@ const CHORES: &[(&str, &str)] = &[
         "checks and tests the client libraries, or the one named [without their tests: --lint; clients/javascript/dist: --build]",
     ),
     ("collector", "tests what a collector is sent once more, with OpenTelemetry's own, which it builds"),
-    ("console", "builds console/dist, the pages that the binary embeds [only checks of the sources: --lint]"),
+    (
+        "console",
+        "builds console/dist, the pages that the binary embeds [only checks of the sources: --lint; the README's picture, in ten minutes: --picture]",
+    ),
     ("fuzz", "fuzzes every parser, or the one named [--seconds N]"),
     ("pauses", "runs the tests of sockets and stores while single threads are stopped [crate[/module]]"),
 ];

@@ -1,10 +1,10 @@
 // The server's health: what it says of itself, and what its metrics say of what it needs: servers, backends, the disk, other
-// systems, certificates. What is down or late is named; what is well is counted.
+// systems, certificates. What is down or late is named; what is well is counted. The nodes that share its database are named all.
 
 import { ask } from "../api";
 import { CERTIFICATE_SOON, certificates } from "../certificates";
 import { breakers } from "../events";
-import { bytes, count, counted, wait } from "../format";
+import { ago, bytes, count, counted, wait } from "../format";
 import { type Reading, type Series, total } from "../metrics";
 import { useValue } from "../observable";
 import { href } from "../router";
@@ -141,6 +141,83 @@ function troubles(now: Reading): Trouble[] {
   ];
 }
 
+/** Most nodes that are named. */
+const NODES_NAMED = 12;
+
+interface ListedNode {
+  number: number;
+  name?: string;
+  version?: string;
+  started_unix_ms?: number;
+  api?: string;
+  self: boolean;
+  present: boolean;
+  last_seen_unix_ms?: number;
+  same_name: boolean;
+}
+
+interface ListedNodes {
+  shared: boolean;
+  current: boolean;
+  nodes: ListedNode[];
+}
+
+/** A node's name; its number tells it from another one of that name. */
+function NodeName({ node }: { node: ListedNode }) {
+  const { name, number, version, started_unix_ms, api } = node;
+  const about = [
+    version && `version ${version}`,
+    started_unix_ms !== undefined && `since ${new Date(started_unix_ms).toLocaleString("sv")}`,
+    api,
+  ];
+  return (
+    <span title={about.filter(Boolean).join(", ")}>
+      <b>{name ?? "a node without a name"}</b>
+      {(node.same_name || name === undefined) && ` (number ${number})`}
+      {node.self && " (this one)"}
+    </span>
+  );
+}
+
+/** What is known of where a node is, where it is not there. */
+function whereabouts({ present, self, last_seen_unix_ms: seen }: ListedNode, isCurrent: boolean): string {
+  if (self || (present && isCurrent)) return "";
+  const last = seen === undefined ? "" : `last seen ${ago(Math.max(Date.now() - seen, 0))}`;
+  if (present) return ` is not known to be there${last && `, ${last}`}`;
+  return ` is gone${last && `, ${last}`}`;
+}
+
+/** The nodes that share the database, by name. A process alone has nobody to be told from. */
+function Nodes() {
+  const { body } = useAsked<ListedNodes>("/v1/nodes", 4_000);
+  if (!body?.shared) return null;
+  const { current, nodes } = body;
+  const namesakes = new Set(nodes.flatMap(({ same_name, name }) => (same_name && name ? [name] : [])));
+  const there = nodes.filter(({ present }) => present).length;
+  return (
+    <>
+      <li>
+        <Badge kind={current ? "good" : "warn"}>nodes</Badge>{" "}
+        {current ? counted(there, "node") : "as they were when the database last answered"}:{" "}
+        {nodes.slice(0, NODES_NAMED).map((node, place) => (
+          <span key={node.number}>
+            {place > 0 && "; "}
+            <NodeName node={node} />
+            {whereabouts(node, current)}
+          </span>
+        ))}
+        {nodes.length > NODES_NAMED && `; and ${count(nodes.length - NODES_NAMED)} more`}
+      </li>
+      {namesakes.size > 0 && (
+        <li>
+          <Badge kind="warn">node names</Badge> several nodes are called {[...namesakes].join(", ")}: give
+          each a node.name of its own
+        </li>
+      )}
+    </>
+  );
+}
+
 interface Readiness {
   ready: boolean;
   stage: string;
@@ -181,6 +258,7 @@ export function Health({ now }: { now: Reading }) {
             </Badge>{" "}
             revision {count(total(now, "tidegate_config_revision"))} in force
           </li>
+          <Nodes />
           {now.families.has("tidegate_store_bytes") && (
             <li>
               <Badge kind={used > 0.9 * most ? "warn" : "good"}>counters</Badge>{" "}

@@ -1,6 +1,6 @@
 // Each setting with its value and the layer it came from, and what is configured and not in force.
 
-import { CERTIFICATE_SOON, certificates } from "../certificates";
+import { CERTIFICATE_SOON, type Certificate, certificates } from "../certificates";
 import { count, counted, wait } from "../format";
 import { readings, useReadings } from "../metrics";
 import { useValue } from "../observable";
@@ -21,26 +21,63 @@ interface NotInForce {
   hidden: { name: string; stored_revision: number }[];
 }
 
+/** A certificate as the server lists it, with where it comes from. */
+interface Shown {
+  names: string[];
+  listeners: string[];
+  origin: string;
+  file?: string;
+  directory?: string;
+  trouble?: string;
+}
+
+/** How often it is asked where certificates come from, in milliseconds. */
+const ORIGINS_PERIOD = 60_000;
+
+/** Where a certificate comes from, and why the last order of it failed. */
+function originOf({ name, server }: Certificate, listed: Shown[]): string {
+  if (name === undefined) return "";
+  const origin = server === undefined ? "acme" : "file";
+  const found = listed.find(
+    (it) =>
+      it.origin === origin &&
+      it.names.includes(name) &&
+      (server === undefined || it.listeners.includes(server)),
+  );
+  const place = found?.file ?? found?.directory;
+  return `${place ? `, from ${place}` : ""}${found?.trouble ? `: ${found.trouble}` : ""}`;
+}
+
 /** Most certificates that are listed. */
 const MOST_CERTIFICATES = 30;
+
+/** For how long a certificate is good. */
+function Left({ certificate: { left, isRefused } }: { certificate: Certificate }) {
+  return (
+    <Badge kind={left <= 0 ? "bad" : left < CERTIFICATE_SOON || isRefused ? "warn" : "good"}>
+      {left <= 0 ? "none that is good" : `good for ${wait(1000 * left)}`}
+    </Badge>
+  );
+}
 
 /** The certificates that listeners show, and those that are had by ACME. */
 function Certificates() {
   useReadings();
   const now = useValue(readings).at(-1);
   const rows = now ? certificates(now) : [];
+  const asked = rows.length > 0 ? "/v1/certificates" : undefined;
+  const listed = useAsked<{ certificates: Shown[] }>(asked, ORIGINS_PERIOD).body?.certificates ?? [];
   const more = rows.length - MOST_CERTIFICATES;
   if (rows.length === 0) return null;
   return (
     <Panel title={counted(rows.length, "certificate")} wide>
       <ul class="plain">
-        {rows.slice(0, MOST_CERTIFICATES).map(({ of, left, isRefused }) => (
-          <li key={of}>
-            <Badge kind={left <= 0 ? "bad" : left < CERTIFICATE_SOON || isRefused ? "warn" : "good"}>
-              {left <= 0 ? "none that is good" : `good for ${wait(1000 * left)}`}
-            </Badge>{" "}
-            {of}
-            {isRefused && ": its files as they are now were refused, and the ones before are in force"}
+        {rows.slice(0, MOST_CERTIFICATES).map((certificate) => (
+          <li key={certificate.of}>
+            <Left certificate={certificate} /> {certificate.of}
+            {originOf(certificate, listed)}
+            {certificate.isRefused &&
+              ": its files as they are now were refused, and the ones before are in force"}
           </li>
         ))}
       </ul>

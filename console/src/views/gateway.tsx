@@ -1,6 +1,7 @@
 // The gateway: what it answers, as a whole and by route; its upstreams with their servers, the breakers of both with the calls
 // that they judge, the candidate, the last requests, and where one would go.
 
+import { useMemo } from "preact/hooks";
 import { ask } from "../api";
 import { count, counted, latency, percent, perSecond, speed } from "../format";
 import { earlier, quantile, type Reading, rate, readings, type Series, total, useReadings } from "../metrics";
@@ -17,6 +18,33 @@ import { LastRequests } from "./traces";
 
 interface Listed {
   documents: { origin: string; document: { name: string } & Record<string, unknown> }[];
+}
+
+/** What the metrics page counts of each route, of 200 of them: in this process alone, and without the denials. */
+const ROUTE_REQUESTS = "tidegate_route_requests_total";
+const ROUTE_SECONDS = "tidegate_route_request_duration_seconds";
+
+/** Those that are counted together. */
+const OTHERS = "others";
+
+/** What a reading says of a route, as a reading of its own: to look through all for each of them would hold up the page. It is
+ * `undefined` where it is not told apart, and has nothing where nothing has come. */
+function apart(reading: Reading | undefined): (route: string) => Reading | undefined {
+  if (!reading) return () => undefined;
+  const found = new Map<string, Map<string, Series[]>>();
+  for (const family of [ROUTE_REQUESTS, `${ROUTE_SECONDS}_bucket`]) {
+    for (const series of reading.families.get(family) ?? []) {
+      const { route = "" } = series.labels;
+      const families = found.get(route) ?? new Map<string, Series[]>();
+      families.set(family, [...(families.get(family) ?? []), series]);
+      found.set(route, families);
+    }
+  }
+  const none = found.has(OTHERS) ? undefined : new Map<string, Series[]>();
+  return (route) => {
+    const families = found.get(route) ?? none;
+    return families && { at: reading.at, families, digests: reading.digests };
+  };
 }
 
 /** Fields of a route that say which requests it takes. */
@@ -56,6 +84,7 @@ export function Gateway(props: { query: URLSearchParams }) {
   const all = useValue(readings);
   const now = all.at(-1);
   const before = earlier(all, 10);
+  const [ofNow, ofBefore] = useMemo(() => [apart(now), apart(before)] as const, [now, before]);
   if (routes.error !== undefined && !routes.body)
     return <Problem what="The routes cannot be read." error={routes.error} retry={routes.again} />;
   if (upstreams.error !== undefined && !upstreams.body)
@@ -79,8 +108,8 @@ export function Gateway(props: { query: URLSearchParams }) {
       >
         {byRoute && !byRoute.rows && (
           <p class="hint">
-            Requests are not counted by route in this process: <code>gateway.analytics = true</code> in the
-            file does so.
+            Numbers of this process in the last 10 s. With <code>gateway.analytics = true</code> in the file
+            they are of five minutes at all nodes, with denials, and kept over time.
           </p>
         )}
         <Scroll label="Routes">
@@ -91,7 +120,7 @@ export function Gateway(props: { query: URLSearchParams }) {
                 <th scope="col">Takes</th>
                 <th scope="col">To</th>
                 <th scope="col">Policies</th>
-                {byRoute?.rows && <CountHeads />}
+                {byRoute?.rows ? <CountHeads /> : <MeasuredHeads />}
                 <th scope="col">Breaker</th>
                 <th scope="col">From</th>
               </tr>
@@ -105,7 +134,11 @@ export function Gateway(props: { query: URLSearchParams }) {
                   <td>{takes(document)}</td>
                   <td>{text(document.upstream ?? document.redirect ?? document.respond)}</td>
                   <td>{text(document.policies)}</td>
-                  {byRoute?.rows && <Counts counted={byRoute} route={document.name} uptime={uptimeOf(now)} />}
+                  {byRoute?.rows ? (
+                    <Counts counted={byRoute} route={document.name} uptime={uptimeOf(now)} />
+                  ) : (
+                    <Measured before={ofBefore(document.name)} now={ofNow(document.name)} />
+                  )}
                   <td>
                     <OfRoute breaker={breakers?.get(`route ${document.name}`)} />
                   </td>
@@ -232,6 +265,43 @@ function Counts({ counted, route, uptime }: { counted: Counted; route: string; u
     <>
       {cells.map((cell, place) => (
         <td class="number" key={HEADS[place]}>
+          {cell}
+        </td>
+      ))}
+    </>
+  );
+}
+
+const MEASURED_HEADS = ["Requests /s", "Errors", "p50", "p99"];
+
+function MeasuredHeads() {
+  return (
+    <>
+      {MEASURED_HEADS.map((head) => (
+        <th scope="col" class="number" key={head} title="in the last 10 s, in this process">
+          {head}
+        </th>
+      ))}
+    </>
+  );
+}
+
+/** A route's numbers in its row, as the metrics page has them; none of a route that it counts together with others. */
+function Measured({ before, now }: { before: Reading | undefined; now: Reading | undefined }) {
+  const answers = (wanted: Record<string, string>) =>
+    before && now && rate(before, now, (reading) => total(reading, ROUTE_REQUESTS, wanted));
+  const [all, failed] = [answers({}), answers({ status: "5xx" })];
+  const fast = (share: number) => before && now && quantile(before, now, [ROUTE_SECONDS], () => true, share);
+  const cells = [
+    perSecond(all),
+    all && typeof failed === "number" ? percent(failed / all) : "–",
+    speed(fast(0.5)),
+    speed(fast(0.99)),
+  ];
+  return (
+    <>
+      {cells.map((cell, place) => (
+        <td class="number" key={MEASURED_HEADS[place]}>
           {cell}
         </td>
       ))}

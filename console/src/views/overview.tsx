@@ -50,7 +50,7 @@ export function Overview(props: { query: URLSearchParams }) {
     <div class="grid">
       <Now now={now} before={before} />
       <Health now={now} />
-      <OverTime all={all} last={props.query.get("last") === "hour" ? "hour" : "minutes"} />
+      <OverTime all={all} last={spanOf(props.query.get("last"))} />
       <ByPolicy now={now} before={before} />
       <ByDoor now={now} before={before} />
       <MostDenied most={8} />
@@ -136,11 +136,31 @@ function speedsUntil(reading: Reading, since: Reading): Speeds {
   return speeds;
 }
 
-/** How much of the past the charts have, in seconds. */
+/** How much of the past the charts have, in seconds. Those that the page cannot know by itself have an axis of their own. */
 const SPANS = {
-  minutes: { seconds: 300, label: "five minutes", other: "hour" },
-  hour: { seconds: 3_600, label: "hour", other: "minutes" },
+  minutes: { seconds: 300, label: "five minutes" },
+  ten: { seconds: 600, label: "ten minutes" },
+  hour: { seconds: 3_600, label: "hour" },
 } as const;
+type Span = keyof typeof SPANS;
+
+/** The span that an address names; the shortest without one. */
+const spanOf = (word: string | null): Span => (word === "ten" || word === "hour" ? word : "minutes");
+
+/** Links to the other spans. */
+function OtherSpans({ last }: { last: Span }) {
+  const others = (Object.keys(SPANS) as Span[]).filter((other) => other !== last);
+  return (
+    <span>
+      {others.map((other, place) => (
+        <span key={other}>
+          {place > 0 && " · "}
+          <a href={href([], other === "minutes" ? {} : { last: other })}>The last {SPANS[other].label}</a>
+        </span>
+      ))}
+    </span>
+  );
+}
 
 /** Shortest time that a quantile is of, in milliseconds. */
 const QUANTILES_OF = 9_000;
@@ -153,8 +173,8 @@ function compared(all: readonly Reading[], place: number): Reading {
   return all[before] as Reading;
 }
 
-function OverTime({ all: own, last }: { all: readonly Reading[]; last: keyof typeof SPANS }) {
-  const { seconds, label, other } = SPANS[last];
+function OverTime({ all: own, last }: { all: readonly Reading[]; last: Span }) {
+  const { seconds, label } = SPANS[last];
   const all = useWithPast(own, seconds);
   const drawn = useMemo(() => {
     // The first has nothing before it: a rate of nothing.
@@ -172,15 +192,10 @@ function OverTime({ all: own, last }: { all: readonly Reading[]; last: keyof typ
   }, [all]);
   const end = drawn.at.at(-1) ?? 0;
   const from = new Date(1000 * (drawn.at[0] ?? 0)).toLocaleTimeString("sv", { timeStyle: "medium" });
-  const span = last === "hour" ? { span: [end - seconds, end] as [number, number] } : {};
+  const span = last !== "minutes" ? { span: [end - seconds, end] as [number, number] } : {};
   return (
     <>
-      <Panel
-        title="Requests per second"
-        actions={
-          <a href={href([], other === "hour" ? { last: other } : {})}>The last {SPANS[other].label}</a>
-        }
-      >
+      <Panel title="Requests per second" actions={<OtherSpans last={last} />}>
         <Chart
           summary={`Requests per second over the last ${label}, from ${from} on; now ${perSecond(drawn.requests[0]?.at(-1))} allowed, ${perSecond(drawn.requests[1]?.at(-1))} denied and ${perSecond(drawn.requests[2]?.at(-1))} under no policy.`}
           at={drawn.at}

@@ -1,4 +1,5 @@
-//! What there is beside the documents, as the handle gives it: counts, secrets, uses, messages, and the nodes that are there.
+//! What there is beside the documents, as the handle gives it: counts, secrets, uses, messages, and the nodes that are there,
+//! by number and by name.
 //!
 //! Each is a file of its own beneath the data directory and the shared database. These methods stand above both, since they ask
 //! whichever it is.
@@ -10,6 +11,7 @@ use crate::counts::{Added, Batch, Period, Sums};
 use crate::document::Kind;
 use crate::error::Error;
 use crate::messages::{Heard, MessageStats};
+use crate::nodes::{KnownNode, NodeIdentity, NodeList};
 use crate::presence::NodesPresent;
 use crate::remote::Remote;
 use crate::secrets::{MAX_SECRET_BYTES, Secret};
@@ -131,5 +133,25 @@ impl Control {
     #[must_use]
     pub fn nodes_present(&self) -> Option<NodesPresent> {
         self.remote().map_or_else(|| Some(Arc::new([0].into())), Remote::present)
+    }
+
+    /// Has this node be listed as this. What was said first stays.
+    pub fn introduce(&self, identity: NodeIdentity) {
+        let identity = self.shared.identity.get_or_init(|| identity);
+        if let Some(remote) = self.remote() {
+            remote.introduce(identity.clone());
+        }
+    }
+
+    /// The nodes that share the configuration by name, this one always among them, as of some seconds ago. Never blocks.
+    #[must_use]
+    pub fn nodes(&self) -> NodeList {
+        let mut list = self.remote().map_or_else(NodeList::default, Remote::listed);
+        list.is_current |= !self.is_shared();
+        if !list.nodes.iter().any(|node| node.number == self.node()) {
+            let identity = self.shared.identity.get().cloned();
+            list.nodes.insert(0, KnownNode::alone(self.node(), identity));
+        }
+        list
     }
 }

@@ -11,7 +11,7 @@
 //! thread when it writes; [`Control::run`] moves it to a blocking one.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use tidegate_postgres::Place;
@@ -24,6 +24,7 @@ use crate::document::{Altered, AuditRow, Author, Change, Document, Kind, Precond
 use crate::draft::Draft;
 use crate::error::Error;
 use crate::local::Local;
+use crate::nodes::NodeIdentity;
 use crate::remote::Remote;
 use crate::rows;
 use crate::snapshot::{Limits, Snapshot, publish};
@@ -59,6 +60,8 @@ pub(crate) struct Shared {
     /// Held while a change is made.
     changing: Mutex<()>,
     blocking: Arc<Semaphore>,
+    /// What this node says of itself, once it is said.
+    pub(crate) identity: OnceLock<NodeIdentity>,
     pub(crate) backend: Backend,
 }
 
@@ -119,7 +122,8 @@ impl Control {
     fn new(limits: Limits, newest: watch::Sender<Arc<Snapshot>>, backend: Backend) -> Self {
         let limits = Limits { audit_rows: limits.audit_rows.max(1), ..limits };
         let blocking = Arc::new(Semaphore::new(BLOCKING_CALLS));
-        Self { shared: Arc::new(Shared { limits, newest, changing: Mutex::default(), blocking, backend }) }
+        let (changing, identity) = (Mutex::default(), OnceLock::new());
+        Self { shared: Arc::new(Shared { limits, newest, changing, blocking, identity, backend }) }
     }
 
     /// Every document at the newest revision known here. Never blocks.

@@ -12,13 +12,13 @@
 //! the same moment (fault 24).
 
 use std::hash::{BuildHasher, RandomState};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tidegate_algorithms::random::Random;
-use tidegate_postgres::Place;
+use tidegate_postgres::{Place, Session};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
@@ -26,6 +26,7 @@ use crate::database_error::{NAME, in_time, unavailable};
 use crate::error::Error;
 use crate::link::open;
 use crate::messages::{CHANNEL, Messages, Told};
+use crate::nodes::{self, KnownNode, NodeIdentity, NodeList};
 use crate::presence::{self, NodesPresent};
 use crate::rows;
 use crate::snapshot::{Snapshot, publish};
@@ -80,13 +81,21 @@ pub(crate) struct Contact {
     pub(crate) messages: Messages,
     /// The nodes that are there, while the database answers.
     present: Mutex<Option<NodesPresent>>,
+    /// What this node says of itself, once it is said.
+    identity: OnceLock<NodeIdentity>,
+    /// The nodes by name, as they were when the database last answered.
+    listed: Mutex<NodeList>,
+    /// Whether another node has the name of this one.
+    is_namesake: AtomicBool,
 }
 
 impl Contact {
     pub(crate) fn new(reached: bool, messages: Messages) -> Self {
         let (is_reachable, was_reached) = (AtomicBool::new(reached), AtomicBool::new(reached));
         let (node, heard) = (presence::draw(), Mutex::new(reached.then(Instant::now)));
-        Self { is_reachable, was_reached, heard, node, messages, present: Mutex::default() }
+        let (identity, listed, is_namesake) = (OnceLock::new(), Mutex::default(), AtomicBool::new(false));
+        let present = Mutex::default();
+        Self { is_reachable, was_reached, heard, node, messages, present, identity, listed, is_namesake }
     }
 
     /// For how long it has not answered; [`Duration::MAX`] if it has not since the start.
@@ -108,6 +117,36 @@ impl Contact {
 
     fn set_present(&self, present: Option<NodesPresent>) {
         *self.present.lock() = present;
+    }
+
+    /// Has this node be listed as this. What was said before stays.
+    pub(crate) fn introduce(&self, identity: NodeIdentity) {
+        self.identity.get_or_init(|| identity);
+    }
+
+    /// What this node says of itself.
+    fn identity(&self) -> Option<&NodeIdentity> {
+        self.identity.get()
+    }
+
+    /// The nodes by name.
+    pub(crate) fn listed(&self) -> NodeList {
+        let is_current = self.is_reachable.load(Ordering::Relaxed);
+        NodeList { is_current, ..self.listed.lock().clone() }
+    }
+
+    fn set_listed(&self, nodes: Vec<KnownNode>) {
+        let is_namesake = nodes.iter().any(|node| node.number == self.node && node.shares_name);
+        if is_namesake && !self.is_namesake.load(Ordering::Relaxed) {
+            let name = self.identity().map(|identity| identity.name.as_str());
+            tracing::warn!(
+                node = name,
+                "another node that shares the database has the name of this one: give each a `node.name` of its own, \
+                 unless one is just taking the other's place"
+            );
+        }
+        self.is_namesake.store(is_namesake, Ordering::Relaxed);
+        *self.listed.lock() = NodeList { nodes, is_current: true };
     }
 }
 
@@ -148,6 +187,7 @@ async fn follow_one_connection(
         Ok(client)
     };
     let Ok(client) = in_time(listening).await else { return };
+    let mut is_introduced = false;
     for look in 0_u32.. {
         // What is stored after this moment may be missing from the answer.
         let (known, asked) = (newest.borrow().clone(), Instant::now());
@@ -156,9 +196,12 @@ async fn follow_one_connection(
             publish(newest, known.revision(), later);
         }
         contact.answered(asked);
-        if look % LOOKS_AT_NODES == 0 {
+        let is_new = !is_introduced && contact.identity().is_some();
+        if is_new || look % LOOKS_AT_NODES == 0 {
             let Ok(present) = in_time(presence::present(&client)).await else { return };
             contact.set_present(Some(present));
+            is_introduced = contact.identity().is_some();
+            let Ok(()) = list_nodes(&client, contact).await else { return };
         }
         pauses.reset();
         let next_look = Instant::now() + pauses.poll();
@@ -174,6 +217,25 @@ async fn follow_one_connection(
             }
         }
     }
+}
+
+/// Says who this node is, once that is known, and who the others are. Without the names, all else goes on.
+///
+/// # Errors
+/// [`Error::Late`].
+async fn list_nodes(client: &Session, contact: &Contact) -> Result<(), Error> {
+    let listing = async {
+        if let Some(identity) = contact.identity() {
+            nodes::keep(client, contact.node, identity).await?;
+        }
+        nodes::list(client).await
+    };
+    match in_time(listing).await {
+        Ok(nodes) => contact.set_listed(nodes),
+        Err(Error::Late) => return Err(Error::Late),
+        Err(error) => tracing::debug!(%error, "the nodes cannot be listed by name"),
+    }
+    Ok(())
 }
 
 /// Random waits.

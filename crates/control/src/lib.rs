@@ -24,7 +24,7 @@
 //!    a process that starts meanwhile begins with its own copy of it.
 //!
 //! Beside the documents are *secrets* (`secrets.rs`), which have no history and which nobody is shown: private keys; and *counts* (`counts/`), sums of
-//! requests by time that nodes add to; and *uses* (`uses.rs`), when a document was last of use.
+//! requests by time that nodes add to; *uses* (`uses.rs`), when a document was last of use; and *nodes* (`nodes.rs`), who shares a database.
 //!
 //! Both keep one contract, and the tests in `tests/contract` hold for both.
 //!
@@ -46,6 +46,7 @@ mod follow;
 mod link;
 mod local;
 mod messages;
+mod nodes;
 mod presence;
 mod remote;
 mod replace;
@@ -69,6 +70,7 @@ pub use document::{Action, Altered, AuditRow, Author, Change, Document, FILE, Ki
 pub use draft::Draft;
 pub use error::{ChangeError, CopyError, Error};
 pub use messages::{Heard, MAX_MESSAGE_BYTES, MAX_MESSAGES, MessageStats};
+pub use nodes::{KnownNode, NodeIdentity, NodeList, known_nodes};
 pub use presence::{NodesPresent, versions_present};
 pub use replace::replace_file;
 pub use revert::{Preview, PreviewedChange, Revert, Reverted};

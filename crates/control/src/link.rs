@@ -5,6 +5,7 @@ use tidegate_postgres::{Place, Schema, Session, migrate};
 use crate::asked_from;
 use crate::database_error::{NAME, unavailable};
 use crate::error::Error;
+use crate::nodes;
 use crate::uses;
 
 const VERSION: i32 = 1;
@@ -46,6 +47,10 @@ pub(crate) async fn open(
     migrate(&client, &schema).await.map_err(unavailable)?;
     asked_from::prepare(&client).await?;
     uses::prepare(&client).await?;
+    // Without the names of nodes, all else is good: this role may have lost the right to make a schema.
+    if let Err(error) = nodes::prepare(&client).await {
+        tracing::debug!(%error, "the table of nodes cannot be made");
+    }
     let found = client.query_one("SELECT max(version) FROM tidegate_control.migrations", &[]).await;
     let found: i32 = found.and_then(|row| row.try_get(0)).map_err(unavailable)?;
     if found > VERSION {

@@ -3,7 +3,7 @@
 //! Each node has a number, drawn at its start, and holds an advisory lock of that number on the connection that it
 //! follows changes by. The server lets go of the lock when the connection ends, however it does: state with a lifetime,
 //! and no row that somebody would have to clean up. A node that is out of contact for a moment counts as gone for that
-//! moment, so whoever acts on it waits for longer.
+//! moment, so whoever acts on it waits for longer. Names are a matter of their own ([`crate::nodes`]).
 //!
 //! A node that vanished without a word is noticed by the server's keepalive probes, within a minute. Behind a proxy that
 //! gives one connection to many clients, nodes seem to be there for longer than they are.
@@ -18,7 +18,11 @@ use crate::database_error::{in_time, unavailable};
 use crate::error::Error;
 
 /// The first half of the locks' names.
-const CLASS: i32 = 0x7467_6e64;
+pub(crate) const CLASS: i32 = 0x7467_6e64;
+
+/// The locks of nodes that are there, for a query whose first parameter is [`CLASS`].
+pub(crate) const LOCKS: &str = "FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 2 \
+     AND classid::int8 = $1 AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
 
 /// The server's probes of a silent connection: 20 + 3 x 10 = 50 s.
 const KEEPALIVE: &str =
@@ -65,9 +69,8 @@ pub(crate) async fn announce(session: &Session, node: u32) -> Result<(), Error> 
 /// # Errors
 /// [`Error::Unavailable`].
 pub(crate) async fn present(session: &Session) -> Result<NodesPresent, Error> {
-    let query = "SELECT objid::int8 FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 2 \
-                 AND classid::int8 = $1 AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
-    let rows = session.query(query, &[&i64::from(CLASS)]).await.map_err(unavailable)?;
+    let query = format!("SELECT objid::int8 {LOCKS}");
+    let rows = session.query(&query, &[&i64::from(CLASS)]).await.map_err(unavailable)?;
     let numbers = rows.iter().map(|row| row.try_get::<_, i64>(0).map_err(unavailable));
     let numbers: Vec<i64> = numbers.collect::<Result<_, _>>()?;
     Ok(Arc::new(numbers.into_iter().filter_map(|number| u32::try_from(number).ok()).collect()))

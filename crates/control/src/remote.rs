@@ -39,6 +39,7 @@ use crate::error::Error;
 use crate::follow::{self, Contact};
 use crate::link::open;
 use crate::messages::{Messages, outbox};
+use crate::nodes::{NodeIdentity, NodeList};
 use crate::presence::NodesPresent;
 use crate::rows;
 use crate::secrets::{self, Secret};
@@ -128,6 +129,16 @@ impl Remote {
     /// The nodes that are there; `None` while that is not known.
     pub(crate) fn present(&self) -> Option<NodesPresent> {
         self.contact.present()
+    }
+
+    /// Has this node be listed as this.
+    pub(crate) fn introduce(&self, identity: NodeIdentity) {
+        self.contact.introduce(identity);
+    }
+
+    /// The nodes by name.
+    pub(crate) fn listed(&self) -> NodeList {
+        self.contact.listed()
     }
 
     /// What the nodes say to each other.

@@ -25,6 +25,7 @@ mod intake;
 mod key_targets;
 mod keys;
 mod limits;
+mod nodes;
 mod playground;
 mod query;
 mod revert;
@@ -118,7 +119,7 @@ pub static DOCUMENTS: [&documents::Resource; 5] = [
 ];
 
 /// Every route's template but for those of documents: the label values that metrics may use.
-pub const TEMPLATES: [&str; 40] = [
+pub const TEMPLATES: [&str; 41] = [
     "/v1/analytics",
     "/v1/session",
     "/v1/events",
@@ -138,6 +139,7 @@ pub const TEMPLATES: [&str; 40] = [
     "/v1/intake/groups/{name}",
     "/v1/warnings",
     "/v1/certificates",
+    "/v1/nodes",
     "/v1/history",
     "/v1/candidate",
     "/v1/candidate/promote",
@@ -197,6 +199,7 @@ fn router(shared: Arc<Shared>) -> Router {
         .route("/v1/intake/groups/{name}", delete(intake::remove_group))
         .route("/v1/warnings", get(warnings::warnings))
         .route("/v1/certificates", get(certificates::certificates))
+        .route("/v1/nodes", get(nodes::nodes))
         .route("/v1/history", get(history::history))
         .route("/v1/saturation", get(saturation::state))
         .route("/v1/saturation/preflight", get(saturation::preflight))
@@ -250,6 +253,7 @@ pub fn described() -> [Value; 2] {
             intake::remove_group,
             warnings::warnings,
             certificates::certificates,
+            nodes::nodes,
             history::history,
             candidate::read,
             candidate::put,

@@ -159,7 +159,8 @@ fn look(client: &Client, panels: &[Panel], (columns, rows): (usize, usize)) -> R
         heading.push_str(" (not all rows: there are too many)");
     }
     if !is_shared {
-        heading.push_str(" (this node alone: the store does not answer)");
+        let named = own_name(client).map_or_else(|| "this node".to_owned(), |name| format!("node {name}"));
+        heading = format!("{heading} ({named} alone: the store does not answer)");
     }
     // The heading, and of each panel its titles and the line above them; the last line is the cursor's.
     let rows =
@@ -172,6 +173,13 @@ fn look(client: &Client, panels: &[Panel], (columns, rows): (usize, usize)) -> R
         picture.push_str(&table(panel, answer, &newest, (columns, rows)));
     }
     Ok(picture)
+}
+
+/// The name of the node that is asked; `None` where it does not say.
+fn own_name(client: &Client) -> Option<String> {
+    let answer = client.ask("GET", "/v1/nodes", None).ok()?;
+    let own = answer["nodes"].as_array()?.iter().find(|node| node["self"] == true)?;
+    own["name"].as_str().map(str::to_owned)
 }
 
 fn pause(lasting: Duration) {

@@ -1,5 +1,5 @@
 //! Settings that are lists: a list of strings in the file, a text with commas in the environment and flags. Beside
-//! them, a region's name that may be left out.
+//! them, the names of a region and of a node, which may be left out.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -157,6 +157,50 @@ impl Value for Option<RegionName> {
     }
 }
 
+/// Longest name of a node, in bytes: that of a host (RFC 1035, 2.3.4).
+const MAX_NODE_NAME: usize = 253;
+
+/// A node's name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeName(String);
+
+impl NodeName {
+    /// A name that is not empty; `None` if it is malformed.
+    #[must_use]
+    pub fn checked(text: &str) -> Option<Self> {
+        let is_good = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+        let fits = (1..=MAX_NODE_NAME).contains(&text.len());
+        (fits && text.bytes().all(is_good)).then(|| Self(text.to_owned()))
+    }
+}
+
+impl fmt::Display for NodeName {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.0)
+    }
+}
+
+impl Value for Option<NodeName> {
+    type Range = ();
+    const TYPES: &'static [TomlType] = &[TomlType::String];
+
+    fn parse(text: &str, (): &()) -> Option<Self> {
+        if text.is_empty() { Some(None) } else { NodeName::checked(text).map(Some) }
+    }
+
+    fn accepted((): &()) -> String {
+        format!("1 to {MAX_NODE_NAME} of A-Z, a-z, 0-9, '-', '_', '.'")
+    }
+
+    fn schema((): &()) -> Json {
+        json!({ "type": "string", "pattern": format!("^[A-Za-z0-9._-]{{0,{MAX_NODE_NAME}}}$") })
+    }
+
+    fn show(&self) -> String {
+        self.as_ref().map_or_else(|| "(none)".to_owned(), ToString::to_string)
+    }
+}
+
 /// The bounds of an edge's tiers, which may be left out.
 impl Value for Option<TierBounds> {
     type Range = ();
@@ -237,6 +281,23 @@ mod tests {
         ] {
             let parsed = <Vec<IpAddr> as Value>::parse(text, &());
             assert_eq!(parsed.map(|list| list.show()).as_deref(), shown, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_nodes_name_is_one_that_a_host_could_have() {
+        let longest = "a".repeat(MAX_NODE_NAME);
+        for (text, shown) in [
+            ("", Some("(none)")),
+            ("tidegate-0.Zone_1", Some("tidegate-0.Zone_1")),
+            (longest.as_str(), Some(longest.as_str())),
+            ("a b", None),
+            ("a\n", None),
+            ("käse", None),
+            (format!("{longest}a").as_str(), None),
+        ] {
+            let parsed = <Option<NodeName> as Value>::parse(text, &());
+            assert_eq!(parsed.map(|name| name.show()).as_deref(), shown, "{text}");
         }
     }
 

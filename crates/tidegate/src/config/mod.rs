@@ -76,7 +76,7 @@ pub(crate) use file_stamp::{Stamp, stamp};
 pub use gateway::GatewayListener;
 pub use intake::{Acknowledge, FieldName, IntakeCost, PartitionBy, PolicyName};
 pub use intake_lists::IntakeLists;
-pub use list::{Host, RegionName, WebOrigin};
+pub use list::{Host, NodeName, RegionName, WebOrigin};
 pub(crate) use listener::listen_addresses;
 pub use listener::{Listener, ListenerTls, ServiceListener, TlsSource};
 pub use mistake::{MAX_MISTAKES, Mistake, Mistakes, Origin, Position};
@@ -91,8 +91,8 @@ pub use service::{Serve, ServiceConfig, Table};
 pub use services::SERVICES;
 pub use setting::Setting;
 pub use settings::{
-    AccessLog, Acme, Admin, Edge, GROUPS, Gateway, Grpc, Http, Intake, Limits, Log, Memory, Resp, Runtime,
-    Settings, Shared, TABLE, Telemetry,
+    AccessLog, Acme, Admin, Edge, GROUPS, Gateway, Grpc, Http, Intake, Limits, Log, Memory, NodeSettings,
+    Resp, Runtime, Settings, Shared, TABLE, Telemetry,
 };
 pub use source::{OperatorToken, Source};
 pub use telemetry::{ExportFields, Ratio, ResourceAttribute, ServiceName};

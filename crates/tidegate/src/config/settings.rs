@@ -19,7 +19,7 @@ use super::acme_values::{AcmeChallenge, CertificateName, DirectoryUrl, MailAddre
 use super::choices::{ClientField, OnMissingPolicy, OnNoMatch, OnStaleKeys, ProxyHeaders};
 use super::endpoint::CollectorUrl;
 use super::intake::{Acknowledge, FieldName, IntakeCost, PartitionBy, PolicyName};
-use super::list::{Host, RegionName, WebOrigin};
+use super::list::{Host, NodeName, RegionName, WebOrigin};
 use super::resolve::Resolver;
 use super::secret::{Place, Secret, Store};
 use super::setting::Setting;
@@ -422,6 +422,12 @@ settings! {
         leases: bool = "false", ();
         /// Longest that units are held unspent; a limit's window if that is less. All nodes together hold at most what comes back in a thirtieth of it, or in a tenth of the window if that is less.
         lease_lifetime: Duration = "30s", Duration::from_millis(100)..=seconds(600);
+    }
+
+    /// What this process is called among the nodes that share a configuration.
+    node: NodeSettings {
+        /// The name of this node in `GET /v1/nodes`, the console and `tidegate doctor`: one of its own for each node. None: the name of the machine.
+        name: Option<NodeName> = "", ();
     }
 
     /// Bounds on what clients may take.

@@ -1,9 +1,12 @@
 //! The stored configuration, and whether all who work together are of one version: the nodes that share a
-//! database or a Redis, and the running server beside the program that is installed.
+//! database or a Redis, and the running server beside the program that is installed. Nodes that share a database are named.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use tidegate_control::{Control, Place, versions_present};
+use tidegate_access::keys::shown_time;
+use tidegate_algorithms::time::{SECOND, Wall};
+use tidegate_control::{Control, KnownNode, Place, known_nodes, versions_present};
 
 use super::processes::Process;
 use super::{Finding, store};
@@ -11,6 +14,8 @@ use crate::config::Settings;
 
 const AREA: &str = "nodes";
 const OWN: &str = env!("CARGO_PKG_VERSION");
+/// Most nodes that are named.
+const MAX_NAMED: usize = 20;
 
 /// What was seen.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -18,6 +23,8 @@ pub(super) struct Seen {
     /// Where the shared configuration is, and the versions of the nodes that are connected to it, or why these are not
     /// known.
     database: Option<(String, Result<Vec<String>, String>)>,
+    /// The nodes that are there or were within a day, as the database lists them.
+    known: Vec<KnownNode>,
     /// Where nodes count in Redis, and their versions, if it tells.
     redis: Option<(String, Option<Vec<String>>)>,
     /// The running server, if its program was replaced since it started.
@@ -29,21 +36,27 @@ pub(super) struct Seen {
 /// Asks the database, if nodes share one.
 pub(super) fn look(settings: &Settings, server: Option<&Process>, store: &store::Seen) -> Seen {
     let database = settings.control_url().map(|url| match Place::parse(url.expose()) {
-        Ok(place) => (place.address(), versions(&place)),
+        Ok(place) => (place.address(), connected(&place)),
         Err(error) => ("control".to_owned(), Err(error.to_string())),
     });
+    let (database, known) = match database {
+        Some((address, Ok((versions, known)))) => (Some((address, Ok(versions))), known),
+        Some((address, Err(why))) => (Some((address, Err(why))), Vec::new()),
+        None => (None, Vec::new()),
+    };
     let folder = database.is_none().then(|| settings.data_dir.clone());
     let outdated = server.filter(|server| server.is_replaced).cloned();
-    Seen { database, redis: store.versions_in_redis(), outdated, folder }
+    Seen { database, known, redis: store.versions_in_redis(), outdated, folder }
 }
 
-fn versions(place: &Place) -> Result<Vec<String>, String> {
+/// The versions of the nodes that are connected, and all nodes that are listed.
+fn connected(place: &Place) -> Result<(Vec<String>, Vec<KnownNode>), String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| error.to_string())?;
     let asked = runtime.block_on(async {
         // What is stored must be of a kind that this program can read.
         Control::look_at(place).await?;
-        versions_present(place).await
+        Ok::<_, tidegate_control::Error>((versions_present(place).await?, known_nodes(place).await?))
     });
     asked.map_err(|error| error.to_string())
 }
@@ -71,7 +84,11 @@ pub(super) fn judge(seen: &Seen) -> Vec<Finding> {
             format!("the configuration in {address} cannot be read: {why}"),
             "start the database, open the way to it, or mend `control`; meanwhile nodes start from their own copies",
         )),
-        Some((address, Ok(versions))) => found.push(skew(address, versions)),
+        Some((address, Ok(versions))) => {
+            found.push(skew(address, versions));
+            found.extend(named(address, &seen.known));
+            found.extend(namesakes(address, &seen.known));
+        }
     }
     match &seen.redis {
         None => {}
@@ -100,10 +117,66 @@ fn skew(address: &str, versions: &[String]) -> Finding {
     )
 }
 
+/// Who the nodes are; nothing where none has said so.
+fn named(address: &str, known: &[KnownNode]) -> Option<Finding> {
+    let said = known.iter().filter_map(|node| Some((node, node.name()?)));
+    let mut texts: Vec<String> = said
+        .map(|(node, name)| match node.last_seen_unix_ms.filter(|_| !node.is_present) {
+            Some(seen) => {
+                let seen = shown_time(Wall((seen / 1_000).saturating_mul(SECOND)));
+                format!("{name} (gone, last seen {seen})")
+            }
+            None => name.to_owned(),
+        })
+        .collect();
+    let more = texts.len().saturating_sub(MAX_NAMED);
+    texts.truncate(MAX_NAMED);
+    let more = if more > 0 { format!(", and {more} more") } else { String::new() };
+    (!texts.is_empty())
+        .then(|| Finding::ok(AREA, format!("{address}: its nodes are {}{more}", texts.join(", "))))
+}
+
+/// Names that several nodes have.
+fn namesakes(address: &str, known: &[KnownNode]) -> Option<Finding> {
+    let shared = known.iter().filter(|node| node.shares_name);
+    let names: BTreeSet<&str> = shared.filter_map(KnownNode::name).collect();
+    let names: Vec<&str> = names.into_iter().take(MAX_NAMED).collect();
+    (!names.is_empty()).then(|| {
+        Finding::warning(
+            AREA,
+            format!("{address}: several nodes have the name {}", names.join(", ")),
+            "give each node a `node.name` of its own",
+        )
+    })
+}
+
 #[cfg(test)]
 mod tests {
+    use tidegate_control::NodeIdentity;
+
     use super::super::Level;
     use super::*;
+
+    #[test]
+    fn nodes_are_named_and_two_of_one_name_are_a_warning() {
+        let node = |number: u32, name: &str, shares_name: bool, is_present: bool| {
+            let identity = NodeIdentity {
+                name: name.to_owned(),
+                version: OWN.to_owned(),
+                started_unix_ms: 0,
+                api: None,
+            };
+            let last_seen_unix_ms = Some(1_790_000_000_000);
+            KnownNode { number, identity: Some(identity), last_seen_unix_ms, is_present, shares_name }
+        };
+        let known = vec![node(1, "a", true, true), node(2, "a", true, true), node(3, "b", false, false)];
+        let database = Some(("h:5432/d".to_owned(), Ok(vec![OWN.to_owned()])));
+        let found = judge(&Seen { database, known, ..Seen::default() });
+        let texts: Vec<_> = found.iter().map(|it| it.what.as_str()).collect();
+        let seen = "h:5432/d: its nodes are a, a, b (gone, last seen 2026-09-21T14:13:20Z)";
+        assert_eq!(texts[1..], [seen, "h:5432/d: several nodes have the name a"]);
+        assert!(found[1].level == Level::Ok && found[2].level == Level::Warning);
+    }
 
     #[test]
     fn versions_that_differ_are_a_warning() {

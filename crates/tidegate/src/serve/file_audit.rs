@@ -157,7 +157,7 @@ fn difference(before: &Value, after: &Value) -> (Value, Value) {
 }
 
 /// The name of this machine.
-fn machine() -> Option<Arc<str>> {
+pub(super) fn machine() -> Option<Arc<str>> {
     let name = fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
     Some(name.trim()).filter(|name| !name.is_empty()).map(Arc::from)
 }

@@ -160,7 +160,7 @@ impl App {
         let sockets = HttpSockets::bind(settings, workers, &tls, &mut inherited)?;
         let http_addresses = sockets.addresses();
         let cores = Cores::start(workers).map_err(StartError::Threads)?;
-        let control = stored::open(settings, &cores).inspect(stored::announce_altered)?;
+        let control = stored::open(settings, &cores, &sockets).inspect(stored::announce_altered)?;
         let acme = acme::start(config, control.clone(), named)?;
         let (tallies, mut clock, snapshots) = (Tallies::default(), Clock::start(), Snapshots::of(settings));
         // In force until the configuration starts; no request is served before.

@@ -142,7 +142,7 @@ policy = "nope"
     assert_snapshot!(mistakes(text), @r#"
     t.toml:2:9: store: is not acceptable (13 characters) (accepted: "memory" or a URL: redis://, redis-sentinel://, redis-cluster:// (rediss... for TLS), postgres://)
     t.toml:3:12: data_dir: is a number (accepted: a path of 1 to 4096 bytes)
-    t.toml:4:1: colour: is not a known key (accepted: store, control, data_dir, on_no_match, http, grpc, resp, gateway, acme, access_log, edge, intake, admin, memory, shared, limits, log, telemetry, runtime, policy, override, attributes, token, upstream, route)
+    t.toml:4:1: colour: is not a known key (accepted: store, control, data_dir, on_no_match, http, grpc, resp, gateway, acme, access_log, edge, intake, admin, memory, shared, node, limits, log, telemetry, runtime, policy, override, attributes, token, upstream, route)
     t.toml:7:15: invalid float, expected nothing (accepted: TOML 1.1, with texts in quotes)
     t.toml:8:22: http.trusted_proxy_hops: is "99" (accepted: a whole number from 0 to 16)
     t.toml:9:1: http.lisen: is not a known key; did you mean "listen"? (accepted: listen, trusted_proxy_hops, proxy_headers, legacy_headers, allowed_hosts, cors_origins, tls_certificate, tls_key, tls_client_ca)
@@ -182,7 +182,7 @@ fn syntax_is_reported_with_its_place() {
     t.toml:3:1: duplicate key (accepted: TOML 1.1, with texts in quotes)
     t.toml:4:6: unclosed table, expected `]` (accepted: TOML 1.1, with texts in quotes)
     t.toml:6:1: unquoted keys cannot be empty, expected letters, numbers, `-`, `_` (accepted: TOML 1.1, with texts in quotes)
-    t.toml:7:1: x: is not a known key (accepted: store, control, data_dir, on_no_match, http, grpc, resp, gateway, acme, access_log, edge, intake, admin, memory, shared, limits, log, telemetry, runtime, policy, override, attributes, token, upstream, route)
+    t.toml:7:1: x: is not a known key (accepted: store, control, data_dir, on_no_match, http, grpc, resp, gateway, acme, access_log, edge, intake, admin, memory, shared, node, limits, log, telemetry, runtime, policy, override, attributes, token, upstream, route)
     "#);
 }
 

@@ -1,7 +1,8 @@
 //! The console in Debian's Chromium, against the built binary; and that what is committed is what its sources give.
 //!
 //! Each scenario is a script of `console/test`, which starts the binary, opens pages and looks at them.
-//! `TIDEGATE_SCREENSHOTS=docs/images` keeps pictures of the views there.
+//! `TIDEGATE_SCREENSHOTS=docs/images` keeps pictures of the views there, but for the overview's, which are of ten minutes of
+//! traffic: `cargo xtask console --picture`.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -128,6 +129,11 @@ fn each_certificate_is_shown_with_its_name_and_the_one_that_ends_first_is_first(
 #[test]
 fn every_view_shows_what_is_there_by_day_by_night_and_on_a_telephone() {
     scenario("views");
+}
+
+#[test]
+fn the_pictures_of_the_overview_are_of_one_client_that_is_denied_among_others() {
+    scenario("picture");
 }
 
 #[test]

@@ -59,7 +59,7 @@ impl Home for Database<'_> {
         self.server.sql(
             "DROP SCHEMA IF EXISTS tidegate_control CASCADE; DROP SCHEMA IF EXISTS tidegate_secrets CASCADE; \
              DROP SCHEMA IF EXISTS tidegate_counts CASCADE; DROP SCHEMA IF EXISTS tidegate_asked_from CASCADE; \
-             DROP SCHEMA IF EXISTS tidegate_uses CASCADE",
+             DROP SCHEMA IF EXISTS tidegate_uses CASCADE; DROP SCHEMA IF EXISTS tidegate_nodes CASCADE",
         );
     }
 }
@@ -95,6 +95,8 @@ macro_rules! contract {
             nodes::a_node_that_missed_pruned_changes_loads_everything(&home);
             home.clear();
             nodes::a_node_of_an_earlier_version_shares_the_history(&home);
+            home.clear();
+            nodes::nodes_are_listed_by_name_and_those_that_are_gone_as_seen_last(&home);
             home.clear();
             counts::nodes_that_count_at_once_lose_nothing(&home);
             home.clear();

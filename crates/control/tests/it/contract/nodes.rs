@@ -5,7 +5,10 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tidegate_algorithms::time::Wall;
-use tidegate_control::{Author, Change, Control, Draft, Error, Kind, Limits, Place, Precondition, Revision};
+use tidegate_control::{
+    Author, Change, Control, Draft, Error, Kind, KnownNode, Limits, NodeIdentity, Place, Precondition,
+    Revision, known_nodes,
+};
 use tidegate_testkit::Signal;
 use tidegate_testkit::postgres::PostgresServer;
 use tokio::runtime::Runtime;
@@ -258,4 +261,58 @@ fn a_database_of_a_newer_version_is_refused() {
     let place = Place::parse(&server.connection_string()).unwrap();
     let refused = Control::connect(place, NOWHERE.as_ref(), Limits::default(), runtime.handle()).unwrap_err();
     assert!(matches!(refused, Error::Newer { found: 99, .. }), "{refused}");
+}
+
+/// Says who `control` is; its number.
+fn introduced(control: &Control, name: &str) -> u32 {
+    let version = "1.2.3".to_owned();
+    let api = Some("http://127.0.0.1:4000".to_owned());
+    control.introduce(NodeIdentity { name: name.to_owned(), version, started_unix_ms: 7, api });
+    control.node()
+}
+
+/// The nodes that `control` lists, once they are as `wanted`.
+fn listed(control: &Control, wanted: impl Fn(&[KnownNode]) -> bool) -> Vec<KnownNode> {
+    let start = Instant::now();
+    loop {
+        let list = control.nodes();
+        if list.is_current && wanted(&list.nodes) {
+            return list.nodes;
+        }
+        assert!(start.elapsed() < Duration::from_secs(60), "{list:?}");
+        thread::yield_now();
+    }
+}
+
+pub(crate) fn nodes_are_listed_by_name_and_those_that_are_gone_as_seen_last(home: &Database<'_>) {
+    let (a, b) = (home.open(Limits::default()), home.open(Limits::default()));
+    let numbers = [introduced(&a, "a"), introduced(&b, "b")];
+    let names =
+        |nodes: &[KnownNode]| nodes.iter().filter_map(KnownNode::name).map(str::to_owned).collect::<Vec<_>>();
+    let both = listed(&a, |nodes| names(nodes) == ["a", "b"]);
+    assert_eq!(both.iter().map(|node| node.number).collect::<Vec<_>>(), numbers);
+    assert!(both.iter().all(|node| node.is_present && !node.shares_name), "{both:?}");
+    let identity = both[1].identity.as_ref().unwrap();
+    assert_eq!((identity.version.as_str(), identity.started_unix_ms), ("1.2.3", 7));
+    assert_eq!(identity.api.as_deref(), Some("http://127.0.0.1:4000"));
+
+    // What was said first stays.
+    introduced(&a, "other");
+    drop(b);
+    let left = listed(&a, |nodes| nodes.iter().any(|node| !node.is_present));
+    assert_eq!(names(&left), ["a", "b"]);
+    assert!(left[1].last_seen_unix_ms.is_some_and(|seen| seen > 0) && left[0].is_present, "{left:?}");
+
+    // A node of the same name takes its place, and a second one shares the name.
+    let again = home.open(Limits::default());
+    introduced(&again, "b");
+    let replaced = listed(&a, |nodes| nodes.len() == 2 && nodes.iter().all(|node| node.is_present));
+    assert_eq!((names(&replaced), replaced[1].number), (vec!["a".to_owned(), "b".to_owned()], again.node()));
+    let second = home.open(Limits::default());
+    introduced(&second, "b");
+    let shared = listed(&a, |nodes| nodes.iter().filter(|node| node.shares_name).count() == 2);
+    assert_eq!(names(&shared), ["a", "b", "b"]);
+    let place = Place::parse(&home.server.connection_string()).unwrap();
+    let looked = home.runtime.block_on(known_nodes(&place)).unwrap();
+    assert_eq!(names(&looked), ["a", "b", "b"]);
 }

@@ -105,6 +105,7 @@ fn other_requests() -> [Asked; 61] {
         ("DELETE", "/v1/saturation/run", "", Some(Scope::Configure)),
         ("GET", "/v1/warnings", "", Some(Scope::Read)),
         ("GET", "/v1/certificates", "", Some(Scope::Read)),
+        ("GET", "/v1/nodes", "", Some(Scope::Read)),
         ("GET", "/v1/history", "", Some(Scope::Read)),
         ("GET", "/v1/nearest-clients", "", Some(Scope::Read)),
         ("GET", "/v1/clients", "", Some(Scope::Read)),

@@ -8,6 +8,7 @@ mod edges;
 mod half_closed;
 mod keys;
 mod leases;
+mod names;
 mod opening;
 mod shared_edges;
 mod turns;

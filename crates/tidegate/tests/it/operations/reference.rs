@@ -28,11 +28,12 @@ what it counts is configured; a series of it sometimes only when there was somet
 ";
 
 /// Names in the code that are no metrics: tables and channels of PostgreSQL, a cookie.
-const NO_METRICS: [&str; 7] = [
+const NO_METRICS: [&str; 8] = [
     "tidegate_asked_from",
     "tidegate_control",
     "tidegate_counts",
     "tidegate_messages",
+    "tidegate_nodes",
     "tidegate_secrets",
     "tidegate_session",
     "tidegate_uses",
