@@ -49,7 +49,7 @@ impl LimitDifference {
 }
 
 /// Decisions by difference.
-pub type LimitDifferenceCounts = [(&'static str, u64); LimitDifference::ALL.len()];
+pub type LimitDifferenceCounts = [(&'static str, u64); 3];
 
 /// Decisions that a candidate would make otherwise.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -113,9 +113,6 @@ impl Engine {
     /// Has the candidate judge a request whose route lists no policies. Nothing in force is charged.
     pub fn judge_unlimited(&self, request: &RoutedRequest<'_>) {
         let set = self.in_force();
-        if set.candidate().is_none() {
-            return;
-        }
         let address = sources::address_text(request.client);
         let Ok(attributes) = request.attributes(&set, &[], &address) else { return };
         let pairs: Vec<(&str, &[u8])> = attributes.iter().map(|(name, value)| (*name, &**value)).collect();

@@ -118,6 +118,12 @@ impl<'c> AppliedBeside<'c> {
 }
 
 impl Engine {
+    /// Whether a candidate's policies are judged beside those in force.
+    #[must_use]
+    pub fn is_judged(&self) -> bool {
+        self.in_force().candidate().is_some()
+    }
+
     /// What was found of the policies that are judged beside those in force.
     #[must_use]
     pub fn candidate_limits(&self) -> Option<CandidateLimits> {
