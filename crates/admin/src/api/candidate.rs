@@ -210,11 +210,18 @@ fn judged(shared: &Shared, needed: u64, asked: Precondition) -> Result<Precondit
             .iter()
             .any(|list| list.as_array().is_some_and(|list| !list.is_empty()))
     };
-    let counted =
-        |found: &Option<Value>, what: &str| found.as_ref().and_then(|it| it[what].as_u64()).unwrap_or(0);
+    let counted = |found: Option<&Value>, what: &str| found.and_then(|it| it[what].as_u64()).unwrap_or(0);
     for (is_there, count, what) in [
-        (has("route") || has("upstream"), counted(&stored.judged, "requests"), "requests by the candidate"),
-        (has("policy"), counted(&stored.limits, "decisions"), "decisions by the candidate's policies"),
+        (
+            has("route") || has("upstream"),
+            counted(stored.judged.as_ref(), "requests"),
+            "requests by the candidate",
+        ),
+        (
+            has("policy"),
+            counted(stored.limits.as_ref(), "decisions"),
+            "decisions by the candidate's policies",
+        ),
     ] {
         if is_there && count < needed {
             let detail = format!("this node has judged {count} {what}, of {needed} that are asked for");
