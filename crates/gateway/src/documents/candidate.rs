@@ -81,9 +81,10 @@ struct Proposal<'d>(Vec<Named<'d>>);
 impl<'d> Proposal<'d> {
     fn read(document: &'d Value, keys: &[&str]) -> Result<Self, Vec<Mistake>> {
         let mut reader = DocumentReader::new(document, POINTER, keys)?;
-        let mut all = Vec::new();
+        let (mut all, mut is_empty) = (Vec::new(), true);
         for kind in KINDS {
             for (index, value) in reader.list(kind.as_str(), MAX_CHANGED).iter().enumerate() {
+                is_empty = false;
                 let pointer = format!("{POINTER}/{kind}/{index}");
                 let read = match kind {
                     ROUTE => RouteConfig::read(value, &pointer).map(drop),
@@ -120,7 +121,7 @@ impl<'d> Proposal<'d> {
                 });
             }
         }
-        if all.is_empty() && reader.mistakes.is_empty() {
+        if is_empty && all.is_empty() && reader.mistakes.is_empty() {
             reader.mistake("route", "is missing, and so are upstream, policy and remove", "one of them");
         }
         reader.mistakes.truncate(MAX_MISTAKES);

@@ -67,7 +67,7 @@ fn a_new_policy_that_would_limit_is_counted_and_nothing_in_force_is_charged_for_
     put(&service, &json!({"policy": [policy("burst", 2)]}));
     let remaining: Vec<_> = (0..5).map(|_| decide(&service, "a")).collect();
     assert_eq!(remaining, [99, 98, 97, 96, 95].map(|it| (true, json!(it))));
-    assert_eq!(decide(&service, "b").0, true, "another client");
+    assert!(decide(&service, "b").0, "another client");
     let found = limits(&service);
     assert_eq!((&found["decisions"], &found["by_difference"]), (&json!(6), &differences(3, 3, 0)));
     let example = json!({"difference": "would_limit", "policy": "burst", "protocol": "http", "client_id": "a",
@@ -100,7 +100,7 @@ fn a_raised_limit_would_allow_what_is_denied_and_is_promoted_when_enough_was_jud
     let (status, problem) = promote(&service, 7);
     let detail = problem["detail"].as_str().unwrap();
     assert!(status == 412 && detail.contains("judged 6 decisions") && detail.contains("of 7 "), "{problem}");
-    assert_eq!(decide(&service, "a").0, false, "nothing has changed");
+    assert!(!decide(&service, "a").0, "nothing has changed");
     assert_eq!(promote(&service, 7).0, 200);
     assert_eq!(call(&service, "GET", "/v1/candidate", None).0, 404);
     assert_eq!(decide(&service, "a"), (true, json!(2)), "two were used");
@@ -120,7 +120,7 @@ fn a_policy_that_would_go_is_judged_as_gone_and_goes_with_the_promotion() {
     );
     assert_eq!(promote(&service, 3).0, 200);
     assert_eq!(call(&service, "GET", "/v1/policies/tight", None).0, 404);
-    assert_eq!(decide(&service, "a").0, true);
+    assert!(decide(&service, "a").0);
 }
 
 #[test]
