@@ -23,7 +23,7 @@ use crate::candidate::{CandidateLimits, JudgedLimits};
 use crate::tally::Tallies;
 
 /// The gateway's kind of the one document that is the candidate, and the document's name.
-pub(super) const CANDIDATE: Kind = Kind::new("candidate");
+const CANDIDATE: Kind = Kind::new("candidate");
 const CANDIDATE_NAME: &str = "candidate";
 
 /// Where mistakes in it point.
