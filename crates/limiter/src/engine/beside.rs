@@ -8,8 +8,9 @@
 //! So what did not change is judged by its true counts, and nothing in force is touched. What a policy in force would have
 //! counted of a request that only the candidate lets through is not known, and is not counted.
 //!
-//! Not judged: concurrency limits that are new or changed. A permit is given back by its holder, who knows of none of the candidate's.
-//! Where such a policy is in force as another one, that one's verdict stands for it.
+//! Not judged: decisions without the store, whose verdicts are guesses; bytes of connections, which wait; and concurrency limits
+//! that are new or changed: a permit is given back by its holder, who knows of none of the candidate's. Where such a
+//! policy is in force as another one, that one's verdict stands for it.
 
 use std::sync::Arc;
 
@@ -142,7 +143,7 @@ impl Engine {
     pub(super) fn judge(&self, asked: &Asked<'_>, decision: &Decision, unmatched: bool, is_own: bool) {
         let Some(candidate) = asked.set.candidate() else { return };
         let (Asked { ask, permit, now, .. }, Some(set)) = (asked, candidate.set()) else { return };
-        if ask.door == Door::EdgeBytes {
+        if ask.door == Door::EdgeBytes || decision.degraded.is_some() {
             return;
         }
         let mut keys = Keys::new();

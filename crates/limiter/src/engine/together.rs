@@ -140,7 +140,7 @@ impl Engine {
         let Some(next) = candidate.set() else { return };
         let denied = decisions.iter().position(|decision| !decision.allowed).unwrap_or_default();
         let Some(decision) = decisions.get(denied) else { return };
-        if demands.iter().all(|demand| demand.cost == 0) {
+        if decision.degraded.is_some() || demands.iter().all(|demand| demand.cost == 0) {
             return;
         }
         let mut keys = Keys::new();

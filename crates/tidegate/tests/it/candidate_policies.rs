@@ -4,20 +4,22 @@
 use std::fs;
 
 use serde_json::{Value, json};
+use tidegate_testkit::redis::RedisServer;
 
 use crate::support::edge::metric;
 use crate::support::{Tidegate, agent};
 
 /// A policy in the file that allows as many a day.
-fn start(limit: u64, more: &str) -> Tidegate {
+fn start(limit: u64, environment: &[(&str, &str)]) -> Tidegate {
     let folder = tempfile::tempdir().unwrap();
     let file = format!(
         "gateway.listener = [{{ listen = \"127.0.0.1:0\" }}]\n\
          route = [{{ name = \"app\", path = \"/app/*\", respond = {{}} }}]\n\
-         [[policy]]\nname = \"calls\"\nalgorithm = \"sliding_log\"\nlimit = {limit}\nwindow_seconds = 86400\nkey = [\"client_id\"]\n{more}"
+         [[policy]]\nname = \"calls\"\nalgorithm = \"sliding_log\"\nlimit = {limit}\nwindow_seconds = 86400\nkey = [\"client_id\"]\n"
     );
     fs::write(folder.path().join("tidegate.toml"), file).unwrap();
-    Tidegate::start_in(folder, &["--config", "tidegate.toml"], &[("TIDEGATE_HTTP_LISTEN", "127.0.0.1:0")])
+    let environment = [&[("TIDEGATE_HTTP_LISTEN", "127.0.0.1:0")], environment].concat();
+    Tidegate::start_in(folder, &["--config", "tidegate.toml"], &environment)
 }
 
 /// A policy that allows as many a day to each client.
@@ -63,7 +65,7 @@ fn differences(same: u64, would_limit: u64, would_allow: u64) -> Value {
 
 #[test]
 fn a_new_policy_that_would_limit_is_counted_and_nothing_in_force_is_charged_for_it() {
-    let service = start(100, "");
+    let service = start(100, &[]);
     put(&service, &json!({"policy": [policy("burst", 2)]}));
     let remaining: Vec<_> = (0..5).map(|_| decide(&service, "a")).collect();
     assert_eq!(remaining, [99, 98, 97, 96, 95].map(|it| (true, json!(it))));
@@ -86,8 +88,21 @@ fn a_new_policy_that_would_limit_is_counted_and_nothing_in_force_is_charged_for_
 }
 
 #[test]
+fn a_shared_store_never_hears_of_a_candidate() {
+    let redis = RedisServer::start(&[]);
+    let store = format!("redis://127.0.0.1:{}", redis.port);
+    let service = start(100, &[("TIDEGATE_STORE", &store)]);
+    assert_eq!(decide(&service, "a"), (true, json!(99)));
+    let keys = redis.command(&["keys", "*"]);
+    put(&service, &json!({"policy": [policy("burst", 1), policy("calls", 200)]}));
+    assert_eq!([(); 3].map(|()| decide(&service, "a")), [98, 97, 96].map(|it| (true, json!(it))));
+    assert_eq!(limits(&service)["by_difference"], differences(1, 2, 0));
+    assert_eq!(redis.command(&["keys", "*"]), keys, "the same counter, and no other");
+}
+
+#[test]
 fn a_raised_limit_would_allow_what_is_denied_and_is_promoted_when_enough_was_judged() {
-    let service = start(2, "");
+    let service = start(2, &[]);
     put(&service, &json!({"policy": [policy("calls", 5)]}));
     let allowed: Vec<bool> = (0..6).map(|_| decide(&service, "a").0).collect();
     assert_eq!(allowed, [true, true, false, false, false, false]);
@@ -108,7 +123,7 @@ fn a_raised_limit_would_allow_what_is_denied_and_is_promoted_when_enough_was_jud
 
 #[test]
 fn a_policy_that_would_go_is_judged_as_gone_and_goes_with_the_promotion() {
-    let service = start(100, "");
+    let service = start(100, &[]);
     assert_eq!(call(&service, "PUT", "/v1/policies/tight", Some(&policy("tight", 1))).0, 200);
     put(&service, &json!({"remove": {"policy": ["tight"]}}));
     let allowed: Vec<bool> = (0..3).map(|_| decide(&service, "a").0).collect();
@@ -125,7 +140,7 @@ fn a_policy_that_would_go_is_judged_as_gone_and_goes_with_the_promotion() {
 
 #[test]
 fn a_route_is_judged_under_the_policies_that_the_candidate_lists_for_it() {
-    let service = start(100, "");
+    let service = start(100, &[]);
     let ask =
         || agent().get(format!("http://{}/app/a?token=hidden", service.gateway[0])).call().unwrap().status();
     let route = json!({"name": "app", "path": "/app/*", "respond": {}, "policies": ["few"]});
@@ -147,7 +162,7 @@ fn a_route_is_judged_under_the_policies_that_the_candidate_lists_for_it() {
 
 #[test]
 fn a_candidate_that_is_dropped_leaves_no_counters() {
-    let service = start(100, "");
+    let service = start(100, &[]);
     let bytes = || metric(&service, "tidegate_candidate_counters_bytes");
     assert_eq!(bytes(), 0);
     put(&service, &json!({"policy": [policy("burst", 1)]}));
@@ -167,7 +182,7 @@ fn a_candidate_that_is_dropped_leaves_no_counters() {
 
 #[test]
 fn policies_that_are_wrong_are_refused_with_their_places() {
-    let service = start(100, "");
+    let service = start(100, &[]);
     let mut unknown = policy("p", 1);
     unknown["limt"] = json!(1);
     let nameless = json!({"limit": 1, "window_seconds": 1});
@@ -189,7 +204,7 @@ fn policies_that_are_wrong_are_refused_with_their_places() {
 
 #[test]
 fn a_promotion_undoes_nobodys_change_of_a_policy() {
-    let service = start(100, "");
+    let service = start(100, &[]);
     assert_eq!(call(&service, "PUT", "/v1/policies/calls", Some(&policy("calls", 50))).0, 200);
     put(&service, &json!({"policy": [policy("calls", 5)]}));
     assert_eq!(call(&service, "PUT", "/v1/policies/calls", Some(&policy("calls", 60))).0, 200);
