@@ -1,4 +1,4 @@
-// A candidate in the gateway's view: what would become of the requests that come, with examples, and what it changes; promoted
+// A candidate in the gateway's view: what would become of the requests that come, what its policies would say, and what it changes; promoted
 // and dropped after a question, as the version that was shown when the question came up; without buttons for who may only read.
 
 import assert from "node:assert/strict";
@@ -85,6 +85,17 @@ await scenario(async ({ server, tab }) => {
     await page.shows("There is none. Routes and upstreams can be judged");
     const shop = await service.ask("GET", "/v1/routes/shop", undefined, headers);
     assert.equal(shop.body.upstream, "app-v2");
+
+    // Its policies are judged, too, by counters that begin empty.
+    await put({
+      policy: [{ name: "few", limit: 1, window_seconds: 3600, key: ["ip"] }],
+      route: [{ name: "shop", path: "/shop/*", upstream: "app-v2", policies: ["few"] }],
+    });
+    await page.shows("0 of 0 decisions");
+    for (const path of ["/shop/1", "/shop/2"]) assert.equal(await get(path), 200);
+    await page.shows("1 of 2 decisions");
+    await page.shows("would be limited");
+    await page.isAccessible("a candidate with policies");
 
     await put({ upstream: [{ name: "app-v3", servers: ["http://127.0.0.1:1"] }] });
     await page.shows("No request has come since");

@@ -1,4 +1,4 @@
-// The candidate: routes and upstreams that are judged on the requests that come, and are promoted or dropped from here. What
+// The candidate: routes, upstreams and policies that are judged on the requests that come, and are promoted or dropped from here. What
 // would be changed is shown as differences, and what would become of requests as counts with examples.
 
 import { useState } from "preact/hooks";
@@ -41,11 +41,30 @@ interface Judged {
   without_example: number;
 }
 
+/** What its policies would have said. */
+interface Limits {
+  since: string;
+  decisions: number;
+  by_difference: Record<string, number>;
+  examples: {
+    difference: string;
+    policy: string | null;
+    protocol: string;
+    client_id: string | null;
+    attributes: string | null;
+    requests: number;
+  }[];
+  not_judged: string[];
+}
+
+type Kind = "policy" | "upstream" | "route";
+
 interface CandidateNow {
   revision: number;
-  candidate: { route?: Documents; upstream?: Documents; remove?: { route?: string[]; upstream?: string[] } };
+  candidate: { [kind in Kind]?: Documents } & { remove?: { [kind in Kind]?: string[] } };
   mistakes: string[];
   judged: Judged | null;
+  limits: Limits | null;
 }
 
 /** Without a candidate the answer is 404, which is no failure. */
@@ -80,12 +99,12 @@ export function Candidate(props: { routes: Documents; upstreams: Documents }) {
       <Panel title="Candidate" wide>
         <Empty>
           There is none. Routes and upstreams can be judged on the requests that come before they are in
-          force: <code>PUT /v1/candidate</code> takes them as the file has them.
+          force, and policies, too: <code>PUT /v1/candidate</code> takes them as the file has them.
         </Empty>
       </Panel>
     );
   }
-  const { candidate, mistakes, judged } = body;
+  const { candidate, mistakes, judged, limits } = body;
   return (
     <Panel
       title="Candidate"
@@ -108,14 +127,15 @@ export function Candidate(props: { routes: Documents; upstreams: Documents }) {
           </ul>
         </div>
       )}
-      {mistakes.length === 0 && !judged && <Empty>It is judged from the next request on.</Empty>}
+      {mistakes.length === 0 && !judged && !limits && <Empty>It is judged from the next request on.</Empty>}
       {judged && <Counts judged={judged} />}
       {judged && judged.examples.length > 0 && <Examples judged={judged} />}
+      {limits && <Limited limits={limits} />}
       <details class="details">
         <summary>What it changes</summary>
-        <Changed candidate={candidate} routes={props.routes} upstreams={props.upstreams} />
+        <Changed candidate={candidate} {...props} />
       </details>
-      <Decide etag={etag} judged={judged} isWhole={mistakes.length === 0} done={again} />
+      <Decide etag={etag} judged={judged} limits={limits} isWhole={mistakes.length === 0} done={again} />
     </Panel>
   );
 }
@@ -200,10 +220,70 @@ function Examples({ judged }: { judged: Judged }) {
   );
 }
 
+/** Of how many decisions how many its policies would have made otherwise, with examples. */
+function Limited({ limits }: { limits: Limits }) {
+  const { decisions, by_difference, since, examples, not_judged } = limits;
+  const other = [
+    { word: "would_limit", said: "would be limited", kind: "bad" as const },
+    { word: "would_allow", said: "would be allowed, and are denied", kind: "warn" as const },
+  ].filter(({ word }) => (by_difference[word] ?? 0) > 0);
+  return (
+    <>
+      <p>
+        <b>
+          {count(decisions - (by_difference.same ?? 0))} of {counted(decisions, "decision")}
+        </b>{" "}
+        that this node has made since <WhenWritten text={since} /> would be others under its policies. Their
+        counters began empty then.
+      </p>
+      {other.length > 0 && (
+        <ul class="plain">
+          {other.map(({ word, said, kind }) => (
+            <li key={word}>
+              <Badge kind={kind}>{count(by_difference[word] ?? 0)}</Badge> {said}
+            </li>
+          ))}
+        </ul>
+      )}
+      {not_judged.length > 0 && (
+        <p class="hint">Not judged, since they count what is under way: {not_judged.join(", ")}.</p>
+      )}
+      {examples.length > 0 && (
+        <Scroll label="Decisions that would be others">
+          <table>
+            <thead>
+              <tr>
+                <th scope="col">Policy</th>
+                <th scope="col">The first such request</th>
+                <th scope="col">Candidate</th>
+                <th scope="col" class="number">
+                  Requests
+                </th>
+              </tr>
+            </thead>
+            <tbody>
+              {examples.map(({ difference, policy, protocol, client_id, attributes, requests }) => (
+                <tr key={[difference, policy, protocol].join(" ")}>
+                  <th scope="row">{policy ?? "no policy applies"}</th>
+                  <td>{[protocol, client_id, attributes].filter((part) => part).join(" ")}</td>
+                  <td>{difference === "would_limit" ? "would limit" : "would allow"}</td>
+                  <td class="number">{count(requests)}</td>
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        </Scroll>
+      )}
+    </>
+  );
+}
+
 /** Each document as it is and as it would be. */
 function Changed(props: { candidate: CandidateNow["candidate"]; routes: Documents; upstreams: Documents }) {
   const { candidate } = props;
-  const of = (kind: "route" | "upstream", inForce: Documents) => {
+  const listed = useAsked<{ policies: { policy: Documents[number] }[] }>("/v1/policies").body;
+  const policies = listed?.policies.map(({ policy }) => policy) ?? [];
+  const of = (kind: Kind, inForce: Documents) => {
     const find = (name: string) => inForce.find((document) => document.name === name) ?? null;
     return [
       ...(candidate[kind] ?? []).map((after) => ({
@@ -215,7 +295,11 @@ function Changed(props: { candidate: CandidateNow["candidate"]; routes: Document
       ...(candidate.remove?.[kind] ?? []).map((name) => ({ kind, name, before: find(name), after: null })),
     ];
   };
-  const all = [...of("upstream", props.upstreams), ...of("route", props.routes)];
+  const all = [
+    ...of("policy", policies),
+    ...of("upstream", props.upstreams),
+    ...of("route", props.routes),
+  ];
   return (
     <>
       {all.map(({ kind, name, before, after }) => (
@@ -247,6 +331,7 @@ const QUESTIONS = {
 function Decide(props: {
   etag: string | undefined;
   judged: Judged | null;
+  limits: Limits | null;
   isWhole: boolean;
   done: () => void;
 }) {
@@ -257,7 +342,11 @@ function Decide(props: {
   const [isBusy, setBusy] = useState(false);
   if (!mayConfigure(who)) return null;
   const { etag } = props;
-  const requests = props.judged?.requests ?? 0;
+  // Of both the fewer: what a promotion with `judged` goes by.
+  const judged = [props.judged?.requests, props.limits?.decisions].filter(
+    (it): it is number => it !== undefined,
+  );
+  const requests = judged.length > 0 ? Math.min(...judged) : 0;
   if (!asked) {
     return (
       <p class="actions">

@@ -181,7 +181,7 @@ impl Routing {
             (is_same_history, concerns_it, concerns_candidate) = (true, false, false);
             for (kind, _) in changes {
                 concerns_it |= is_ours(kind);
-                concerns_candidate |= is_ours(kind) || kind == CANDIDATE;
+                concerns_candidate |= is_ours(kind) || kind == CANDIDATE || kind == POLICY;
             }
         }
         let table = if concerns_it {

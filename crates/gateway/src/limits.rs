@@ -51,7 +51,7 @@ pub trait Limits: Send + Sync + 'static {
     ) -> impl Future<Output = Ruling> + Send;
 
     /// Hears of a request whose route lists no policies, which goes on without being charged.
-    fn pass(&self) {}
+    fn pass(&self, _request: &LimitedRequest<'_>) {}
 
     /// What [`Limits::charge`] would say and why, for people. Nothing is charged.
     fn explain(

@@ -255,10 +255,6 @@ impl<L: Limits> Gateway<L> {
         parts: &Parts,
         record: &mut Recorder,
     ) -> Ruling {
-        if route.config.policies.is_empty() {
-            self.limits().pass();
-            return Ruling::default();
-        }
         if let Some(policy) = route.lacks.as_ref().filter(|_| !self.settings().serves_without_policies) {
             let denial = Denial::NoPolicy { policy: policy.to_string() };
             return Ruling { denial: Some(denial), ..Ruling::default() };
@@ -277,6 +273,10 @@ impl<L: Limits> Gateway<L> {
             is_preflight: normal.is_preflight,
             wants_verdicts: record.is_on(),
         };
+        if route.config.policies.is_empty() {
+            self.limits().pass(&request);
+            return Ruling::default();
+        }
         let asked = monotonic();
         let mut ruling = self.limits().charge(&route.config.policies, &request).await;
         route.flow.limited(normal.peer.core, monotonic().duration_since(asked));

@@ -133,6 +133,13 @@ impl<'a> DeniedBy<'a> {
             None => Self::OwnLimit(&part.policy),
         }
     }
+
+    /// Its name, and what it looks at in a request, as the list has both.
+    pub(crate) fn told(self, attributes: &Attributes<'_>) -> (Option<Arc<str>>, Option<String>) {
+        let mut told = LastDenial::default();
+        told.put(self, attributes, Tick::default());
+        (told.policy, (!told.is_hidden).then_some(told.attributes))
+    }
 }
 
 impl Default for DeniedClients {
@@ -218,7 +225,7 @@ fn write_looked_at(
 }
 
 /// Whether an attribute comes from a cookie or a field of [`CREDENTIALS`], at whatever door.
-fn is_credential(sources: &AttributeSources, name: &str) -> bool {
+pub(crate) fn is_credential(sources: &AttributeSources, name: &str) -> bool {
     let AttributeSources { check, grpc, gateway } = sources;
     [check, grpc, gateway].into_iter().any(|door| match door.of(name) {
         Some(Source::Cookie(_)) => true,

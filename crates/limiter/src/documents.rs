@@ -80,11 +80,11 @@ impl Service for Policies {
             revision: document.revision,
             mistakes: document.mistakes.into_iter().cloned().collect(),
         });
-        aside.collect()
+        aside.chain(set.candidate_aside()).collect()
     }
 
     fn set_aside_count(&self, set: &PolicySet) -> usize {
-        set.set_aside_count()
+        set.set_aside_count() + usize::from(set.candidate_aside().is_some())
     }
 
     fn announce(&self, last: Option<&PolicySet>, next: &PolicySet) {

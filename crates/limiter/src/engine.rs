@@ -13,6 +13,7 @@
 //! [`Decision`] into its bytes), and changing the configuration (`config`).
 
 mod applying;
+mod beside;
 mod keys;
 mod listed;
 mod own;
@@ -280,6 +281,7 @@ impl Engine {
                 set.policies()[applies.index].count(verdict.allowed, is_degraded);
             }
             self.see_client(asked, &decision);
+            self.judge(asked, &decision, self.no_match.allows(), false);
         }
         decision
     }
@@ -306,12 +308,12 @@ impl Engine {
     /// As [`Engine::decide`].
     pub async fn refund(&self, ask: &Ask<'_>) -> Result<Vec<Arc<str>>, AskError> {
         check(ask.cost)?;
-        let set = self.set.load_full();
-        let mut keys = Keys::new();
+        let (set, mut keys) = (self.set.load_full(), Keys::new());
         let mut applying = applying(&set, &ask.attributes, true, &mut keys);
         applying.retain(|applies| !matches!(applies.limit, Limit::Concurrency(_)));
         let charges = charges(&set, &applying, &keys, ask.cost);
         self.counters.refund(self.clock.now(), &charges).await?;
+        self.refund_beside(&set, None, ask);
         Ok(applying.iter().map(|applies| set.policies()[applies.index].policy.name.clone()).collect())
     }
 
@@ -322,8 +324,7 @@ impl Engine {
     /// As [`Engine::decide`].
     pub async fn renew(&self, permit: &HeldPermit<'_>) -> Result<Option<u64>, AskError> {
         let mut lease = None;
-        let set = self.set.load_full();
-        let mut keys = Keys::new();
+        let (set, mut keys) = (self.set.load_full(), Keys::new());
         for applies in granting(&set, permit, &mut keys) {
             let Limit::Concurrency(slots) = applies.limit else { continue };
             let key = &keys[applies.key];
@@ -342,8 +343,7 @@ impl Engine {
     /// As [`Engine::decide`]; where several policies granted it, it was tried under each.
     pub async fn release(&self, permit: &HeldPermit<'_>) -> Result<bool, AskError> {
         let mut held = Ok(false);
-        let set = self.set.load_full();
-        let mut keys = Keys::new();
+        let (set, mut keys) = (self.set.load_full(), Keys::new());
         for applies in granting(&set, permit, &mut keys) {
             let key = &keys[applies.key];
             let released = self.counters.release(self.clock.now(), applies.limit, key, permit.id).await;

@@ -11,6 +11,7 @@
 pub mod ad_hoc;
 mod announce;
 pub mod answers;
+pub mod candidate;
 pub mod connections;
 pub mod decision;
 pub mod denied;

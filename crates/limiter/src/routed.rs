@@ -110,6 +110,16 @@ impl Engine {
 }
 
 impl Engine {
+    /// Has the candidate judge a request whose route lists no policies. Nothing in force is charged.
+    pub fn judge_unlimited(&self, request: &RoutedRequest<'_>) {
+        let set = self.in_force();
+        let address = sources::address_text(request.client);
+        let Ok(attributes) = request.attributes(&set, &[], &address) else { return };
+        let pairs: Vec<(&str, &[u8])> = attributes.iter().map(|(name, value)| (*name, &**value)).collect();
+        let attributes = Attributes::new(&pairs);
+        self.judge_listed(&Ask { attributes, cost: 1, peek: false, can_release: true, door: Door::Gateway });
+    }
+
     /// What [`Engine::decide_routed`] would say, and of each of the `policies` whether it applies, its numbers and
     /// its state. Nothing is charged.
     ///

@@ -1,8 +1,8 @@
-//! `/v1/candidate`: routes and upstreams that are judged beside those in force, promoted or dropped by one call.
+//! `/v1/candidate`: policies, routes and upstreams that are judged beside those in force, promoted or dropped by one call.
 //!
 //! The candidate is a document of the configuration: all nodes have it, and the audit log says who put it, promoted or
-//! dropped it. The gateway knows what such a document is, what it would change and what was found; it is a value from the
-//! binary. This file has the addresses, the rights and the changes.
+//! dropped it. The gateway and the decision service know what such a document is, what it would change and what was found; they
+//! are a value from the binary. This file has the addresses, the rights and the changes.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -65,8 +65,10 @@ pub struct StoredCandidate {
     pub document: Value,
     /// Why it is not judged, if it is not.
     pub mistakes: Vec<Mistake>,
-    /// What this node has found.
+    /// What this node has found by its routes and upstreams.
     pub judged: Option<Value>,
+    /// What this node has found by its policies.
+    pub limits: Option<Value>,
 }
 
 /// The candidate, and how the requests of this node would fare under it.
@@ -82,6 +84,10 @@ pub(super) struct CandidateNow {
     /// examples of the latter; null while it is not judged.
     #[schema(required = true)]
     judged: Option<Value>,
+    /// The same of the decisions that its policies would make: the `same`; `would_limit`, `would_allow`; null while no policies are
+    /// judged.
+    #[schema(required = true)]
+    limits: Option<Value>,
 }
 
 /// What a promotion has put in force.
@@ -93,33 +99,34 @@ pub(super) struct Promoted {
 
 /// The candidate, and how the requests that this node has had since would fare under it: the `same`; `would_refuse`,
 /// `would_admit`; `other_upstream`, `other_reply`, `other_route`, `other_limits` or `other_options`, the first of these that is so.
-/// `examples` has up to ten pairs of outcomes of each difference, with the first request that had them, and how many did.
+/// `examples` has up to ten pairs of outcomes of each difference, with the first request that had them, and how many did. `judged` is
+/// about its routes and upstreams, `limits` about its policies; each is null where there are none.
 #[utoipa::path(
     operation_id = "get_candidate", get, path = "/v1/candidate", tag = "gateway",
     responses(
         (status = 200, description = "The candidate and the counts of this node.", body = CandidateNow,
-            example = json!({"revision": 7, "candidate": {"route": [{"name": "app", "upstream": "app-v2"}]}, "mistakes": [], "judged": {"since": "2026-11-23T08:00:00Z", "requests": 120, "by_difference": {"same": 100, "would_refuse": 0, "would_admit": 0, "other_upstream": 20, "other_reply": 0, "other_route": 0, "other_limits": 0, "other_options": 0}, "examples": [{"difference": "other_upstream", "method": "GET", "host": "shop.example", "path": "/cart", "in_force": {"route": "app", "forward": "app-v1"}, "candidate": {"route": "app", "forward": "app-v2"}, "requests": 20}], "without_example": 0}})),
+            example = json!({"revision": 7, "candidate": {"route": [{"name": "app", "upstream": "app-v2"}]}, "mistakes": [], "judged": {"since": "2026-11-23T08:00:00Z", "requests": 120, "by_difference": {"same": 100, "would_refuse": 0, "would_admit": 0, "other_upstream": 20, "other_reply": 0, "other_route": 0, "other_limits": 0, "other_options": 0}, "examples": [{"difference": "other_upstream", "method": "GET", "host": "shop.example", "path": "/cart", "in_force": {"route": "app", "forward": "app-v1"}, "candidate": {"route": "app", "forward": "app-v2"}, "requests": 20}], "without_example": 0}, "limits": null})),
         Problems,
     )
 )]
 pub(super) async fn read(State(shared): State<Arc<Shared>>) -> Result<Tagged<CandidateNow>, Refusal> {
     let stored = candidates(&shared)?.stored(&shared.configuration.parts());
     let stored = stored.ok_or_else(|| Refusal::not_found("candidate"))?;
-    let StoredCandidate { revision, document, mistakes, judged } = stored;
+    let StoredCandidate { revision, document, mistakes, judged, limits } = stored;
     let mistakes = mistakes.iter().map(ToString::to_string).collect();
-    Ok(tagged(revision, CandidateNow { revision: revision.0, candidate: document, mistakes, judged }))
+    Ok(tagged(revision, CandidateNow { revision: revision.0, candidate: document, mistakes, judged, limits }))
 }
 
-/// Makes these routes and upstreams the candidate, in the place of the one before: with them what is in force would be changed, and
+/// Makes these policies, routes and upstreams the candidate, in the place of the one before: with them what is in force would be changed, and
 /// without those in `remove`. It changes nothing but what is counted. It may be JSON, or TOML like the file.
 #[utoipa::path(
     operation_id = "put_candidate", put, path = "/v1/candidate", tag = "gateway",
     params(("if-match" = Option<String>, Header, description = "change only this version; \"0\": only if there is no candidate yet", example = "\"7\"")),
-    request_body(content = Object, content_type = "application/json", description = "`upstream` and `route`, lists of documents with their names; `remove`, the names of stored ones that would go.",
+    request_body(content = Object, content_type = "application/json", description = "`policy`, `upstream` and `route`, lists of documents with their names; `remove`, the names of stored ones that would go.",
         example = json!({"route": [{"name": "app", "upstream": "app-v2"}], "remove": {"route": ["old"]}})),
     responses(
         (status = 200, description = "It is judged from now on, at the other nodes within a second.", body = CandidateNow,
-            example = json!({"revision": 7, "candidate": {"route": [{"name": "app", "upstream": "app-v2"}]}, "mistakes": [], "judged": null})),
+            example = json!({"revision": 7, "candidate": {"route": [{"name": "app", "upstream": "app-v2"}]}, "mistakes": [], "judged": null, "limits": null})),
         Problems,
     )
 )]
@@ -136,7 +143,9 @@ pub(super) async fn put(
     let put: tidegate_control::Edit =
         Box::new(move |parts| Ok(Some(proposing.proposed(parts, &proposed)?.when(precondition))));
     let revision = edit(&shared.configuration, &actor, (CANDIDATE, NAME), put, str::to_owned).await?;
-    let now = CandidateNow { revision: revision.0, candidate: document, mistakes: Vec::new(), judged: None };
+    let (judged, limits) = (None, None);
+    let now =
+        CandidateNow { revision: revision.0, candidate: document, mistakes: Vec::new(), judged, limits };
     Ok(tagged(revision, now))
 }
 
@@ -157,11 +166,12 @@ pub(super) async fn delete(
 }
 
 /// Puts the candidate in force, all of it in one change, and drops it. It is 412 if one of its documents was changed since it was
-/// put, so that nobody's work is undone: put it again. It is 412, too, if this node has not judged as many requests as are asked for.
+/// put, so that nobody's work is undone: put it again. It is 412, too, if this node has not judged as many requests as are asked for, by
+/// its routes and upstreams and by its policies, where it has such.
 #[utoipa::path(
     operation_id = "promote_candidate", post, path = "/v1/candidate/promote", tag = "gateway",
     params(
-        ("judged" = Option<u64>, Query, description = "promote only if this node has judged at least so many requests", example = 1000),
+        ("judged" = Option<u64>, Query, description = "promote only if this node has judged at least so many requests, and as many decisions if there are policies", example = 1000),
         ("if-match" = Option<String>, Header, description = "promote only this version", example = "\"7\""),
     ),
     responses(
@@ -195,12 +205,28 @@ pub(super) async fn promote(
 fn judged(shared: &Shared, needed: u64, asked: Precondition) -> Result<Precondition, Refusal> {
     let stored = candidates(shared)?.stored(&shared.configuration.parts());
     let stored = stored.ok_or_else(|| Refusal::not_found("candidate"))?;
-    let requests = stored.judged.as_ref().and_then(|judged| judged["requests"].as_u64()).unwrap_or(0);
-    if requests < needed {
-        let detail = format!(
-            "this node has judged {requests} requests by the candidate, of {needed} that are asked for"
-        );
-        return Err(Refusal(Problem::new(412, "Precondition Failed", detail)));
+    let has = |kind: &str| {
+        [&stored.document[kind], &stored.document["remove"][kind]]
+            .iter()
+            .any(|list| list.as_array().is_some_and(|list| !list.is_empty()))
+    };
+    let counted = |found: Option<&Value>, what: &str| found.and_then(|it| it[what].as_u64()).unwrap_or(0);
+    for (is_there, count, what) in [
+        (
+            has("route") || has("upstream"),
+            counted(stored.judged.as_ref(), "requests"),
+            "requests by the candidate",
+        ),
+        (
+            has("policy"),
+            counted(stored.limits.as_ref(), "decisions"),
+            "decisions by the candidate's policies",
+        ),
+    ] {
+        if is_there && count < needed {
+            let detail = format!("this node has judged {count} {what}, of {needed} that are asked for");
+            return Err(Refusal(Problem::new(412, "Precondition Failed", detail)));
+        }
     }
     Ok(if asked == Precondition::None { Precondition::IfMatch(stored.revision) } else { asked })
 }

@@ -1,4 +1,4 @@
-//! The candidate: documents of routes and upstreams that are judged beside those in force, kept as one document.
+//! The candidate: documents of policies, upstreams and routes that are judged beside those in force, kept as one document.
 //!
 //! ```text
 //!   PUT ──> Proposal ── the changes that it stands for ── made on a copy of what is stored ──> what there would be
@@ -9,9 +9,12 @@
 //! So what is judged is what a promotion makes, by the same function. A candidate that no longer goes with what is in force is
 //! set aside and judges nothing; it never keeps anybody from changing what is in force.
 //!
+//! Policies are the decision service's, which judges them: here they are names, which routes may list, and documents to promote.
+//!
 //! The stored document is the one that was sent, and `base`: the revision that each document had then; a digest, if it stood in
 //! the file alone; 0, if it was not there.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
@@ -39,9 +42,9 @@ pub const MAX_CHANGED: usize = 150;
 const POINTER: &str = "/candidate/candidate";
 
 const BASE: &str = "base";
-const SENT_KEYS: [&str; 3] = ["upstream", "route", "remove"];
-const STORED_KEYS: [&str; 4] = ["upstream", "route", "remove", BASE];
-const KINDS: [Kind; 2] = [UPSTREAM, ROUTE];
+const SENT_KEYS: [&str; 4] = ["policy", "upstream", "route", "remove"];
+const STORED_KEYS: [&str; 5] = ["policy", "upstream", "route", "remove", BASE];
+const KINDS: [Kind; 3] = [POLICY, UPSTREAM, ROUTE];
 const MAX_NAME: usize = 64;
 
 /// The stored candidate, for people.
@@ -78,14 +81,16 @@ struct Proposal<'d>(Vec<Named<'d>>);
 impl<'d> Proposal<'d> {
     fn read(document: &'d Value, keys: &[&str]) -> Result<Self, Vec<Mistake>> {
         let mut reader = DocumentReader::new(document, POINTER, keys)?;
-        let mut all = Vec::new();
+        let (mut all, mut is_empty) = (Vec::new(), true);
         for kind in KINDS {
             for (index, value) in reader.list(kind.as_str(), MAX_CHANGED).iter().enumerate() {
+                is_empty = false;
                 let pointer = format!("{POINTER}/{kind}/{index}");
-                let read = if kind == ROUTE {
-                    RouteConfig::read(value, &pointer).map(drop)
-                } else {
-                    UpstreamConfig::read(value, &pointer).map(drop)
+                let read = match kind {
+                    ROUTE => RouteConfig::read(value, &pointer).map(drop),
+                    UPSTREAM => UpstreamConfig::read(value, &pointer).map(drop),
+                    // The decision service reads its own.
+                    _ => Ok(()),
                 };
                 reader.mistakes.extend(read.err().unwrap_or_default());
                 if let Some(name) = value.get("name").and_then(Value::as_str) {
@@ -116,8 +121,8 @@ impl<'d> Proposal<'d> {
                 });
             }
         }
-        if all.is_empty() && reader.mistakes.is_empty() {
-            reader.mistake("route", "is missing, and so are upstream and remove", "one of them");
+        if is_empty && all.is_empty() && reader.mistakes.is_empty() {
+            reader.mistake("route", "is missing, and so are upstream, policy and remove", "one of them");
         }
         reader.mistakes.truncate(MAX_MISTAKES);
         if reader.mistakes.is_empty() { Ok(Self(all)) } else { Err(reader.mistakes) }
@@ -142,6 +147,7 @@ impl<'d> Proposal<'d> {
         let gone: Vec<Mistake> = gone
             .map(|named| {
                 let problem = match live.document(named.kind, named.name) {
+                    _ if named.kind == POLICY => format!("is {:?}, of which nothing is stored", named.name),
                     Some(_) => format!("is {:?}, which stands in the configuration file", named.name),
                     None => format!("is {:?}, which is not there", named.name),
                 };
@@ -164,6 +170,17 @@ impl<'d> Proposal<'d> {
         if mistakes.is_empty() { Ok(table) } else { Err(mistakes) }
     }
 
+    /// Whether it has documents of this kind, or removes some.
+    fn concerns(&self, kind: Kind) -> bool {
+        self.0.iter().any(|named| named.kind == kind)
+    }
+
+    /// The policies that it puts, or those that it removes.
+    fn policies(&self, put: bool) -> HashSet<Arc<str>> {
+        let policies = self.0.iter().filter(|it| it.kind == POLICY && it.document.is_some() == put);
+        policies.map(|it| Arc::from(it.name)).collect()
+    }
+
     /// A mistake in a document by its name, where that is one of these.
     fn as_sent(&self, mistake: &Mistake) -> Mistake {
         let found = self.0.iter().filter(|named| named.document.is_some()).find_map(|named| {
@@ -179,6 +196,10 @@ impl<'d> Proposal<'d> {
 pub(super) struct StoredCandidate {
     revision: Revision,
     table: Result<RoutingTable, Vec<Mistake>>,
+    /// Whether it has routes or upstreams.
+    concerns_routing: bool,
+    /// The policies that it puts.
+    policies: HashSet<Arc<str>>,
 }
 
 impl StoredCandidate {
@@ -186,8 +207,12 @@ impl StoredCandidate {
     pub(super) fn read(live: &RoutingTable, stored: &Snapshot) -> Option<Arc<Self>> {
         let document = stored.get(CANDIDATE, CANDIDATE_NAME)?;
         let body: Value = serde_json::from_str(&document.body).unwrap_or_default();
-        let table = Proposal::read(&body, &STORED_KEYS).and_then(|proposal| proposal.table(live, stored));
-        Some(Arc::new(Self { revision: document.revision, table }))
+        let proposal = Proposal::read(&body, &STORED_KEYS);
+        let concerns = |it: &Proposal<'_>| it.concerns(ROUTE) || it.concerns(UPSTREAM);
+        let concerns_routing = proposal.as_ref().is_ok_and(concerns);
+        let policies = proposal.as_ref().map(|it| it.policies(true)).unwrap_or_default();
+        let table = proposal.and_then(|proposal| proposal.table(live, stored));
+        Some(Arc::new(Self { revision: document.revision, table, concerns_routing, policies }))
     }
 
     fn mistakes(&self) -> &[Mistake] {
@@ -202,8 +227,9 @@ impl StoredCandidate {
 
     /// What is judged beside `live`.
     pub(super) fn judged(&self, live: &RoutingTable, parts: &Parts) -> Option<Arc<CandidateConfig>> {
-        let table = self.table.as_ref().ok()?;
-        let missing = table.listed.keys().filter(|policy| !parts.has(POLICY, policy));
+        let table = self.table.as_ref().ok().filter(|_| self.concerns_routing)?;
+        let has = |policy: &Arc<str>| self.policies.contains(policy) || parts.has(POLICY, policy);
+        let missing = table.listed.keys().filter(|policy| !has(policy));
         let [places, _] = &live.places;
         let is_changed = |name: &Arc<str>, config: &UpstreamConfig| {
             places.get(name).is_some_and(|place| *live.upstreams[*place].config != *config)
@@ -219,17 +245,23 @@ impl StoredCandidate {
     }
 }
 
-/// The change that makes this document the candidate, if it can be in force with what is.
+/// The change that makes this document the candidate, if it can be in force with what is. `has_policy`: whether there would be a
+/// policy of that name.
 ///
 /// # Errors
 /// Everything that is wrong with it.
-pub fn proposed(parts: &Parts, document: &Value) -> Result<Change, ChangeError> {
+pub fn proposed(
+    parts: &Parts,
+    document: &Value,
+    has_policy: impl Fn(&str) -> bool,
+) -> Result<Change, ChangeError> {
     let (live, stored) = (&parts.of::<Routes>().table, parts.documents());
     let proposal = Proposal::read(document, &SENT_KEYS).map_err(ChangeError::Mistakes)?;
     let table = proposal.table(live, stored).map_err(ChangeError::Mistakes)?;
-    // A policy that a route in force lists, too, is missing whatever becomes of the candidate.
-    let missing = table.listed.iter().filter(|(policy, _)| !live.listed.contains_key(*policy));
-    let missing = missing.filter(|(policy, _)| !parts.has(POLICY, policy));
+    // A policy that a route in force lists, too, is missing whatever becomes of the candidate, if that does not remove it.
+    let removed = proposal.policies(false);
+    let is_new = |policy: &Arc<str>| !live.listed.contains_key(policy) || removed.contains(policy);
+    let missing = table.listed.iter().filter(|(policy, _)| is_new(policy) && !has_policy(policy));
     let missing: Vec<Mistake> = missing
         .map(|(policy, place)| {
             let problem = format!("is {policy:?}, which is not the name of a policy");
@@ -244,13 +276,15 @@ pub fn proposed(parts: &Parts, document: &Value) -> Result<Change, ChangeError> 
     for named in &proposal.0 {
         let was = match stored.get(named.kind, named.name) {
             Some(document) => document.revision.0.into(),
-            None => in_file(live, named),
+            None => in_file(parts, named),
         };
-        base[usize::from(named.kind == ROUTE)].insert(named.name.to_owned(), was);
+        if let Some(place) = KINDS.iter().position(|kind| *kind == named.kind) {
+            base[place].insert(named.name.to_owned(), was);
+        }
     }
-    let [upstreams, routes] = base;
+    let [policies, upstreams, routes] = base;
     let mut body = document.clone();
-    body[BASE] = json!({"upstream": upstreams, "route": routes});
+    body[BASE] = json!({"policy": policies, "upstream": upstreams, "route": routes});
     Ok(Change::put(CANDIDATE, CANDIDATE_NAME, body.to_string()))
 }
 
@@ -265,10 +299,9 @@ pub fn promoted(parts: &Parts) -> Result<Vec<Change>, ChangeError> {
         .ok_or_else(|| Error::NotFound { kind: CANDIDATE, name: CANDIDATE_NAME.to_owned() })?;
     let body: Value = serde_json::from_str(&document.body).unwrap_or_default();
     let proposal = Proposal::read(&body, &STORED_KEYS).map_err(ChangeError::Mistakes)?;
-    let live = &parts.of::<Routes>().table;
     let was = |named: &Named<'_>| &body[BASE][named.kind.as_str()][named.name];
     let stored = |named: &Named<'_>| was(named).as_u64().filter(|revision| *revision > 0);
-    if let Some(named) = proposal.0.iter().find(|it| stored(it).is_none() && in_file(live, it) != *was(it)) {
+    if let Some(named) = proposal.0.iter().find(|it| stored(it).is_none() && in_file(parts, it) != *was(it)) {
         return Err(ChangeError::FileChanged { kind: named.kind, name: named.name.to_owned() });
     }
     Ok(proposal.changes(|named| match stored(named) {
@@ -278,13 +311,14 @@ pub fn promoted(parts: &Parts) -> Result<Vec<Change>, ChangeError> {
 }
 
 /// What `base` says of a document that is not stored. Where one was stored meanwhile, that is told by its revision.
-fn in_file(live: &RoutingTable, named: &Named<'_>) -> Value {
-    match live.document(named.kind, named.name) {
-        Some((document, Origin::File)) => {
+fn in_file(parts: &Parts, named: &Named<'_>) -> Value {
+    let is_in_file = parts.origin(named.kind, named.name) == Some(Origin::File);
+    match parts.document(named.kind, named.name).filter(|_| is_in_file) {
+        Some(document) => {
             let digest = Sha256::digest(document.to_string());
             digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect::<String>().into()
         }
-        _ => 0.into(),
+        None => 0.into(),
     }
 }
 

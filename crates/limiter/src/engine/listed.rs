@@ -58,12 +58,14 @@ impl Engine {
         let mut applying = listed(&set, policies, ask, &mut keys);
         applying.retain(|applies| !matches!(applies.limit, Limit::Concurrency(_)));
         let charges = charges(&set, &applying, &keys, ask.cost);
-        Ok(self.counters.refund(self.clock.now(), &charges).await?)
+        self.counters.refund(self.clock.now(), &charges).await?;
+        self.refund_beside(&set, Some(policies), ask);
+        Ok(())
     }
 }
 
 /// The policies among `policies` that apply, in their order, and their keys, one after another in `keys`.
-fn listed<'s>(
+pub(super) fn listed<'s>(
     set: &'s PolicySet,
     policies: &[Arc<str>],
     ask: &Ask<'_>,

@@ -58,6 +58,7 @@ impl Engine {
             own.counters.tally().count(decision.allowed, true, decision.degraded.is_some());
             self.answers.count(ask.door, decision.allowed, true);
             self.see_client(&asked, &decision);
+            self.judge(&asked, &decision, self.no_match.allows(), true);
         }
         Ok(decision)
     }
@@ -84,7 +85,12 @@ impl Engine {
 
     /// Whether nobody has said what a request is answered to which these policies apply: neither a policy that somebody
     /// wrote, nor a client's own numbers, nor `on_no_match = "deny"`.
-    fn is_undecided(&self, set: &PolicySet, applying: &[Applying<'_>], attributes: &Attributes<'_>) -> bool {
+    pub(super) fn is_undecided(
+        &self,
+        set: &PolicySet,
+        applying: &[Applying<'_>],
+        attributes: &Attributes<'_>,
+    ) -> bool {
         let is_written = |applies: &Applying<'_>| {
             set.policies()[applies.index].origin != Origin::BuiltIn || set.quota(applies.index, attributes).1
         };

@@ -13,6 +13,7 @@ use tidegate_algorithms::policy::{Attributes, Mode, OnStoreFailure, counted};
 use tidegate_store::{Answer, Charge, Intent};
 
 use super::applying::Charges;
+use super::beside::{AppliedBeside, ChargeOwner, DecisionMade, count};
 use super::keys::Keys;
 use super::own::{OwnLimit, put_pair};
 use super::{Engine, barred, check, matching};
@@ -107,6 +108,7 @@ impl Engine {
             self.answers.count(Door::Grpc, allowed, !charges.is_empty());
         }
         self.see_clients(&set, demands, &decisions);
+        self.judge_together(&set, demands, &decisions);
         Ok(decisions)
     }
 
@@ -130,6 +132,40 @@ impl Engine {
                 denied_clients.see(&counted(named), by, &demand.attributes, now);
             }
         }
+    }
+
+    /// Has the candidate judge a request.
+    fn judge_together(&self, set: &PolicySet, demands: &[Demand<'_>], decisions: &[Decision]) {
+        let Some(candidate) = set.candidate() else { return };
+        let Some(next) = candidate.set() else { return };
+        let denied = decisions.iter().position(|decision| !decision.allowed).unwrap_or_default();
+        let Some(decision) = decisions.get(denied) else { return };
+        if decision.degraded.is_some() || demands.iter().all(|demand| demand.cost == 0) {
+            return;
+        }
+        let mut keys = Keys::new();
+        let shares = shares(next, demands, &mut keys);
+        let unmatched = !shares.is_empty() || self.no_match.allows();
+        let mut applied = AppliedBeside::new(candidate, next, unmatched);
+        for share in &shares {
+            let parts = &decisions[share.demand].parts;
+            match share.policy {
+                None => applied.keep(parts.iter().all(|part| part.verdict.allowed)),
+                Some(policy) => {
+                    let charge = share.charge(next, &keys, demands[share.demand].cost);
+                    applied.add(ChargeOwner { policy, demand: share.demand }, charge, parts);
+                }
+            }
+        }
+        let now = self.clock.now();
+        let decided = applied.decide(now, self.permits.next());
+        if decided.allowed {
+            applied.refund(now, |demand| demands[demand].given_back);
+        }
+        let attributes = &demands[denied].attributes;
+        let made = DecisionMade { set, decision, attributes, door: Door::Grpc };
+        let beside = decided.denied_by.map_or(denied, |owner| owner.demand);
+        count(candidate, &made, &decided, &demands[beside].attributes);
     }
 
     /// Gives back what the demands bring, each under all its limits.

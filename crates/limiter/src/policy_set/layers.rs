@@ -8,7 +8,8 @@ use tidegate_algorithms::policy::{MAX_MISTAKES, MatchIndex, Mistake, Policy, Quo
 use tidegate_control::{Change, Document, Kind, Origin, Snapshot};
 
 use super::{
-    Base, FileLayer, InForce, MAX_POLICIES, OVERRIDE, Overrides, POLICY, PolicySet, Rejection, Rejections,
+    Base, FileLayer, InForce, MAX_POLICIES, OVERRIDE, Overrides, POLICY, PolicyCandidate, PolicySet,
+    Rejection, Rejections,
 };
 use crate::tally::Tallies;
 
@@ -17,9 +18,17 @@ impl PolicySet {
     /// `tallies`, and appear there once the set is in force.
     #[must_use]
     pub fn assemble(file: Arc<FileLayer>, documents: Snapshot, tallies: &Tallies) -> Self {
+        let mut set = Self::layered(file, documents, tallies);
+        set.candidate = PolicyCandidate::beside(&set, None, &BTreeSet::new(), tallies);
+        set
+    }
+
+    /// The same with nothing judged beside it.
+    pub(super) fn layered(file: Arc<FileLayer>, documents: Snapshot, tallies: &Tallies) -> Self {
         let mut set_aside = Rejections::new_sync();
         let base = Base::assemble(file, &documents, tallies, &mut set_aside);
-        let mut set = Self { documents, base: Arc::new(base), overrides: Overrides::new_sync(), set_aside };
+        let (base, overrides) = (Arc::new(base), Overrides::new_sync());
+        let mut set = Self { documents, base, overrides, set_aside, candidate: None };
         set.resolve_all_overrides();
         set
     }
@@ -36,7 +45,14 @@ impl PolicySet {
         let Some(Some(clients)) = only_overrides else {
             return Self::assemble(self.base.file.clone(), documents.clone(), tallies);
         };
-        let mut next = Self { documents: documents.clone(), ..self.clone() };
+        let mut next = self.with_clients(documents.clone(), &clients);
+        next.candidate = PolicyCandidate::beside(&next, self.candidate.as_ref(), &clients, tallies);
+        next
+    }
+
+    /// This set with `documents`, in which only what these clients have of their own has changed.
+    pub(super) fn with_clients(&self, documents: Snapshot, clients: &BTreeSet<&Arc<str>>) -> Self {
+        let mut next = Self { documents, ..self.clone() };
         for client in clients {
             next.resolve_overrides_of(client);
         }

@@ -26,6 +26,7 @@
 //! Bounds: [`MAX_POLICIES`]; overrides are bounded by the control store's document limit.
 
 mod layers;
+mod proposed;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -40,6 +41,8 @@ use tidegate_algorithms::policy::{
 use tidegate_control::{Kind, Origin, Revision, Snapshot};
 
 use crate::tally::{Tallies, Tally};
+pub(crate) use proposed::PolicyCandidate;
+pub use proposed::with_candidate;
 
 /// Documents that are policies; their names are the policies'.
 pub const POLICY: Kind = Kind::new("policy");
@@ -158,6 +161,8 @@ pub struct PolicySet {
     base: Arc<Base>,
     overrides: Overrides,
     set_aside: Rejections,
+    /// What is judged beside it, if something is.
+    candidate: Option<Arc<PolicyCandidate>>,
 }
 
 /// The part that a change of overrides leaves as it is.

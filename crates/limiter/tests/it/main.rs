@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
 
 mod allocations;
+mod candidate;
 mod changes;
 mod denied;
 mod fault_56_stalled_pipelines;

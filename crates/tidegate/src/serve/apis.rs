@@ -198,7 +198,7 @@ impl Apis {
             edge_decisions: Some(Arc::new(EdgeDecisions(edge.clone()))),
             traces: Some(Arc::new(KeptTraces(gateway.traces().clone()))),
             breakers: Some(Arc::new(GatewayBreakers(gateway.clone()))),
-            candidates: Some(Arc::new(GatewayCandidate(gateway.clone()))),
+            candidates: Some(Arc::new(GatewayCandidate { gateway: gateway.clone(), engine: engine.clone() })),
             capacity: Some(tools.load.clone()),
             saturation: Some(tools.runs.clone()),
             intake: Some(tools.intake.clone()),

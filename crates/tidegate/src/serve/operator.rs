@@ -15,6 +15,7 @@ use tidegate_admin::{
 use tidegate_certificates::Acme;
 use tidegate_control::Configuration;
 use tidegate_limiter::answers::Door;
+use tidegate_limiter::candidate::LimitDifferenceCounts;
 use tidegate_limiter::engine::Engine;
 use tidegate_net::buffers::Buffers;
 use tidegate_net::drain::Drain;
@@ -172,6 +173,7 @@ impl Family for Decisions {
                 series(&[protocol, ("result", "unmatched")], count.unmatched)
             })
         })?;
+        candidate(&self.engine, families)?;
         let unmatched = self.engine.unmatched();
         let help = "Requests that no policy applies to, by what on_no_match answered";
         families.counters("tidegate_unmatched_requests", help, |series| {
@@ -183,6 +185,19 @@ impl Family for Decisions {
             tallies.iter().try_for_each(|(policy, count)| series(&[("policy", policy)], count.degraded))
         })
     }
+}
+
+/// What a candidate's policies would decide.
+fn candidate(engine: &Engine, families: &mut Families<'_>) -> fmt::Result {
+    let help = "Decisions by what the candidate's policies would have said: the same, would_limit what is allowed, or would_allow \
+        what is denied; it begins at 0 with each candidate";
+    families.counters("tidegate_candidate_decisions", help, |series| {
+        let counts: LimitDifferenceCounts = engine.candidate_counts();
+        counts.iter().try_for_each(|(difference, count)| series(&[("difference", difference)], *count))
+    })?;
+    let help = "Bytes that the counters of the candidate's policies take; 0 without such";
+    let bytes = engine.candidate_limits().map_or(0, |limits| limits.bytes);
+    families.gauge("tidegate_candidate_counters_bytes", help, bytes)
 }
 
 /// The stored configuration, as far as this node has heard of it, and how changes of it fare.

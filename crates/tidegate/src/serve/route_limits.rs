@@ -30,7 +30,7 @@ impl Limits for RouteLimits {
         let attributes = attributes(request);
         let policies = self.about(policies, request);
         if policies.is_empty() {
-            self.pass();
+            self.pass(request);
             return Ruling::default();
         }
         let denial = match self.engine.decide_routed(&policies, &routed(request, &attributes)).await {
@@ -50,8 +50,12 @@ impl Limits for RouteLimits {
         Ruling { denial: Some(denial), ..Ruling::default() }
     }
 
-    fn pass(&self) {
+    fn pass(&self, request: &LimitedRequest<'_>) {
         self.engine.answers().count_unlimited(Door::Gateway);
+        // A candidate may list policies for its route.
+        if self.engine.is_judged() && !request.is_preflight {
+            self.engine.judge_unlimited(&routed(request, &attributes(request)));
+        }
     }
 
     async fn explain(&self, policies: &[Arc<str>], request: &LimitedRequest<'_>) -> Value {

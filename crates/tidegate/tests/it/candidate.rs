@@ -233,7 +233,8 @@ fn a_candidate_that_is_wrong_is_refused_with_the_places_of_its_mistakes() {
         (json!({"upstream": [{"name": "v1", "servers": []}]}), "/upstream/0/servers"),
         (json!({"remove": {"route": ["app"]}}), "/remove/route/0"),
         (json!({"remove": {"route": ["nothing"]}}), "/remove/route/0"),
-        (json!({"remove": {"policy": ["default"]}}), "/remove/policy"),
+        (json!({"remove": {"policy": ["default"]}}), "/remove/policy/0"),
+        (json!({"remove": {"policies": ["default"]}}), "/remove/policies"),
     ] {
         let (status, _, problem) = put(&service, "/v1/candidate", &body);
         assert!(status == 422 && pointers(&problem).contains(&place), "{body}: {problem}");

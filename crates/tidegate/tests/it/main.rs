@@ -8,6 +8,7 @@ mod analytics;
 mod api;
 mod auth_ways;
 mod candidate;
+mod candidate_policies;
 mod check_files;
 mod clients;
 mod command_line;
