@@ -155,7 +155,8 @@ fn killed(root: &Path, report: &SeedReport, plan: &StandPlan, seconds: u32) -> a
         ("metrics lost", (acknowledged - found).max(0.0)),
     ];
     Ok(LoadDone {
-        command: "tidegate load http://SERVER/ --scenario scenario.toml; kill -9; tidegate intake verify".to_owned(),
+        command: "tidegate load http://SERVER/ --scenario scenario.toml; kill -9; tidegate intake verify"
+            .to_owned(),
         figures: figures.into_iter().map(|(name, figure)| (name.to_owned(), figure)).collect(),
         ..LoadDone::default()
     })
@@ -174,8 +175,18 @@ fn lines_found(verify: &str) -> f64 {
 
 /// Decisions of the memory store by a program that is nothing else.
 fn in_process(root: &Path) -> anyhow::Result<LoadDone> {
-    let words =
-        ["run", "--quiet", "--release", "--locked", "-p", "tidegate-store", "--example", "memory_store", "--", "speed"];
+    let words = [
+        "run",
+        "--quiet",
+        "--release",
+        "--locked",
+        "-p",
+        "tidegate-store",
+        "--example",
+        "memory_store",
+        "--",
+        "speed",
+    ];
     let printed = capture(cargo().args(words).current_dir(root))?;
     let figures = speeds(&printed);
     if figures.is_empty() {

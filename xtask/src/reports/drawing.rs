@@ -64,14 +64,14 @@ pub(crate) fn chart(title: &str, theirs: &[RatePoint], ours: &[RatePoint]) -> Op
     put_text(&mut svg, "small", 20.0, 50.0, "start", "replies per second; both axes in powers of ten");
     put_text(&mut svg, "small", WIDTH / 2.0, HEIGHT - 12.0, "middle", "connections");
     grid(&mut svg, &x, &y, all().map(|point| point.0).collect());
-    for (line, dot, points, name, above) in [
-        ("theirs", "their-dot", &theirs, "the report", 20.0),
-        ("ours", "our-dot", &ours, "Tidegate", -10.0),
-    ] {
+    for (line, dot, points, name, above) in
+        [("theirs", "their-dot", &theirs, "the report", 20.0), ("ours", "our-dot", &ours, "Tidegate", -10.0)]
+    {
         series(&mut svg, (line, dot), points, (&x, &y), above);
         let (row, begin) = if above < 0.0 { (28.0, WIDTH - 230.0) } else { (50.0, WIDTH - 230.0) };
         let middle = row - 5.0;
-        writeln!(svg, "<path class=\"{line}\" d=\"M{begin} {middle}h40\"/>").expect("a String takes any text");
+        writeln!(svg, "<path class=\"{line}\" d=\"M{begin} {middle}h40\"/>")
+            .expect("a String takes any text");
         put_text(&mut svg, "small", begin + 50.0, row, "start", name);
     }
     Some(svg + "</svg>\n")
@@ -79,8 +79,11 @@ pub(crate) fn chart(title: &str, theirs: &[RatePoint], ours: &[RatePoint]) -> Op
 
 /// Points that a logarithmic axis has a place for, in the order of connections.
 fn usable(points: &[RatePoint]) -> Vec<RatePoint> {
-    let mut points: Vec<RatePoint> =
-        points.iter().copied().filter(|(load, rate)| *load > 0.0 && *rate > 0.0 && rate.is_finite()).collect();
+    let mut points: Vec<RatePoint> = points
+        .iter()
+        .copied()
+        .filter(|(load, rate)| *load > 0.0 && *rate > 0.0 && rate.is_finite())
+        .collect();
     points.sort_by(|one, other| one.0.total_cmp(&other.0));
     points
 }
@@ -94,7 +97,8 @@ fn grid(svg: &mut String, x: &PowerScale, y: &PowerScale, mut loads: Vec<f64>) {
     let mut line = y.low;
     while line <= y.high * 1.001 {
         let at = y.at(line);
-        writeln!(svg, "<path class=\"grid\" d=\"M{LEFT} {at:.1}H{right}\"/>").expect("a String takes any text");
+        writeln!(svg, "<path class=\"grid\" d=\"M{LEFT} {at:.1}H{right}\"/>")
+            .expect("a String takes any text");
         put_text(svg, "small", LEFT - 10.0, at + 5.0, "end", &thousands(line));
         line *= 10.0;
     }
@@ -123,7 +127,8 @@ fn series(
     let places: Vec<String> =
         points.iter().map(|(load, rate)| format!("{:.1} {:.1}", x.at(*load), y.at(*rate))).collect();
     if places.len() > 1 {
-        writeln!(svg, "<path class=\"{line}\" d=\"M{}\"/>", places.join("L")).expect("a String takes any text");
+        writeln!(svg, "<path class=\"{line}\" d=\"M{}\"/>", places.join("L"))
+            .expect("a String takes any text");
     }
     let mut free = f64::NEG_INFINITY;
     for (load, rate) in points {
@@ -155,7 +160,15 @@ mod tests {
         assert!(svg.contains("prefers-color-scheme: dark") && svg.contains(">2,674<"), "{svg}");
         for circle in svg.split("<circle").skip(1) {
             let place = |name: &str| -> f64 {
-                circle.split(&format!("{name}=\"")).nth(1).unwrap().split('"').next().unwrap().parse().unwrap()
+                circle
+                    .split(&format!("{name}=\""))
+                    .nth(1)
+                    .unwrap()
+                    .split('"')
+                    .next()
+                    .unwrap()
+                    .parse()
+                    .unwrap()
             };
             assert!((LEFT..=WIDTH - RIGHT).contains(&place("cx")), "{circle}");
             assert!((TOP..=HEIGHT - BOTTOM).contains(&place("cy")), "{circle}");
