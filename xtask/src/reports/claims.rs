@@ -45,16 +45,19 @@ pub(crate) struct ClaimRow {
     /// The servers.
     pub(crate) stand: StandPlan,
     /// What is done to them.
-    pub(crate) work: Work,
+    pub(crate) work: RowWork,
     /// Its figures, by step.
     #[serde(default)]
     pub(crate) seed: Vec<SeedFigure>,
     /// Figures of ours that have a bound; for work that is not the tester's.
     #[serde(default)]
     pub(crate) bound: Vec<FigureBound>,
-    /// Whether all steps are one figure: replies over their time, that of opening connections included.
+    /// Whether all steps are one figure: replies over their time.
     #[serde(default)]
     pub(crate) whole: bool,
+    /// Whether the time in which connections were opened counts.
+    #[serde(default)]
+    pub(crate) opening: bool,
     /// Whether a denial is a reply as good as another.
     #[serde(default)]
     pub(crate) denials_count: bool,
@@ -165,7 +168,7 @@ pub(crate) enum Preparation {
 /// What is done to the servers.
 #[derive(Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
-pub(crate) enum Work {
+pub(crate) enum RowWork {
     /// `tidegate saturate`.
     Saturate {
         /// Where to; `{at}` stands for the address.
@@ -235,7 +238,7 @@ mod tests {
         for report in &reports {
             for row in &report.row {
                 let name = report.full_name(row);
-                let Work::Saturate { url, scenario, steps, arguments } = &row.work else {
+                let RowWork::Saturate { url, scenario, steps, arguments } = &row.work else {
                     assert!(!row.bound.is_empty(), "{name} has no bound");
                     continue;
                 };

@@ -11,7 +11,7 @@ use anyhow::{Context, bail};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use super::claims::{ClaimRow, SeedReport, StandPlan, Work};
+use super::claims::{ClaimRow, SeedReport, StandPlan, RowWork};
 use super::results::{RowResult, condensed};
 use super::stand::{ServersUse, Stand, empty_folder};
 use crate::bench::{MachineFacts, Server, binary, facts};
@@ -45,9 +45,9 @@ pub(crate) fn measure(
     let MachineFacts { machine, kernel, .. } = facts();
     let date = capture(Command::new("date").args(["-u", "+%Y-%m-%dT%H:%M:%SZ"]))?;
     let done = match &row.work {
-        Work::Saturate { .. } => saturated(root, report, row)?,
-        Work::Kill { seconds } => killed(root, report, &row.stand, *seconds)?,
-        Work::InProcess => in_process(root)?,
+        RowWork::Saturate { .. } => saturated(root, report, row)?,
+        RowWork::Kill { seconds } => killed(root, report, &row.stand, *seconds)?,
+        RowWork::InProcess => in_process(root)?,
     };
     let used = done.used.map(|(used, _)| used);
     let calls = used.and_then(|used| used.calls).filter(|(count, _)| *count > 0.0);
@@ -68,7 +68,7 @@ pub(crate) fn measure(
 
 /// The tester's search or steps.
 fn saturated(root: &Path, report: &SeedReport, row: &ClaimRow) -> anyhow::Result<LoadDone> {
-    let Work::Saturate { url, scenario, steps, arguments } = &row.work else {
+    let RowWork::Saturate { url, scenario, steps, arguments } = &row.work else {
         bail!("{} is not the tester's", row.name)
     };
     let folder = empty_folder(root, &report.full_name(row))?;

@@ -322,7 +322,7 @@ fn comparisons(seed: &SeedFigure, ours: &OurFigures) -> Vec<(String, bool)> {
     all
 }
 
-/// All steps as one: replies over all of their time, connections opened included; the worst p99.
+/// All steps as one: replies over all of their time; the worst p99.
 fn together(row: &ClaimRow, view: &TesterView) -> OurFigures {
     figures_of(row, view, &view.steps)
 }
@@ -335,7 +335,7 @@ fn figures_of(row: &ClaimRow, view: &TesterView, steps: &[StepView]) -> OurFigur
         (steps.iter().map(|step| step.denied).sum(), steps.iter().map(StepView::error_count).sum());
     let replies = good + if row.denials_count { float(denied) } else { 0.0 };
     let ended = good + float(denied) + float(errors);
-    let seconds = sum(&|step| step.seconds + if row.whole { step.opening_seconds } else { 0.0 });
+    let seconds = sum(&|step| step.seconds + if row.opening { step.opening_seconds } else { 0.0 });
     let share = |part: f64, whole: f64| if whole > 0.0 { part / whole } else { 0.0 };
     let load = steps.iter().map(|step| step.plan.connections).max().unwrap_or(0);
     let level = view.levels.iter().find(|level| (level.load - f64::from(load)).abs() < 0.5);
