@@ -11,7 +11,7 @@ use anyhow::{Context, bail};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use super::claims::{ClaimRow, SeedReport, StandPlan, RowWork};
+use super::claims::{ClaimRow, RowWork, SeedReport, StandPlan};
 use super::results::{RowResult, condensed};
 use super::stand::{ServersUse, Stand, empty_folder};
 use crate::bench::{MachineFacts, Server, binary, facts};

@@ -38,6 +38,18 @@ impl PowerScale {
     }
 }
 
+/// A line of the chart.
+struct DrawnCurve<'a> {
+    line: &'static str,
+    dot: &'static str,
+    name: &'static str,
+    points: &'a [RatePoint],
+    /// Where the labels are, from the points.
+    above: f64,
+    /// Where its name is.
+    row: f64,
+}
+
 /// The chart; none when there is no line to draw.
 pub(crate) fn chart(title: &str, theirs: &[RatePoint], ours: &[RatePoint]) -> Option<String> {
     let theirs = usable(theirs);
@@ -64,15 +76,19 @@ pub(crate) fn chart(title: &str, theirs: &[RatePoint], ours: &[RatePoint]) -> Op
     put_text(&mut svg, "small", 20.0, 50.0, "start", "replies per second; both axes in powers of ten");
     put_text(&mut svg, "small", WIDTH / 2.0, HEIGHT - 12.0, "middle", "connections");
     grid(&mut svg, &x, &y, all().map(|point| point.0).collect());
-    for (line, dot, points, name, above) in
-        [("theirs", "their-dot", &theirs, "the report", 20.0), ("ours", "our-dot", &ours, "Tidegate", -10.0)]
-    {
-        series(&mut svg, (line, dot), points, (&x, &y), above);
-        let (row, begin) = if above < 0.0 { (28.0, WIDTH - 230.0) } else { (50.0, WIDTH - 230.0) };
-        let middle = row - 5.0;
-        writeln!(svg, "<path class=\"{line}\" d=\"M{begin} {middle}h40\"/>")
-            .expect("a String takes any text");
-        put_text(&mut svg, "small", begin + 50.0, row, "start", name);
+    let curves = [
+        DrawnCurve {
+            line: "theirs",
+            dot: "their-dot",
+            name: "the report",
+            points: &theirs,
+            above: 20.0,
+            row: 50.0,
+        },
+        DrawnCurve { line: "ours", dot: "our-dot", name: "Tidegate", points: &ours, above: -10.0, row: 28.0 },
+    ];
+    for curve in &curves {
+        curve.draw(&mut svg, &x, &y);
     }
     Some(svg + "</svg>\n")
 }
@@ -117,27 +133,29 @@ fn grid(svg: &mut String, x: &PowerScale, y: &PowerScale, mut loads: Vec<f64>) {
     }
 }
 
-fn series(
-    svg: &mut String,
-    (line, dot): (&str, &str),
-    points: &[RatePoint],
-    (x, y): (&PowerScale, &PowerScale),
-    above: f64,
-) {
-    let places: Vec<String> =
-        points.iter().map(|(load, rate)| format!("{:.1} {:.1}", x.at(*load), y.at(*rate))).collect();
-    if places.len() > 1 {
-        writeln!(svg, "<path class=\"{line}\" d=\"M{}\"/>", places.join("L"))
+impl DrawnCurve<'_> {
+    fn draw(&self, svg: &mut String, x: &PowerScale, y: &PowerScale) {
+        let (line, dot) = (self.line, self.dot);
+        let begin = WIDTH - 230.0;
+        let middle = self.row - 5.0;
+        writeln!(svg, "<path class=\"{line}\" d=\"M{begin} {middle}h40\"/>")
             .expect("a String takes any text");
-    }
-    let mut free = f64::NEG_INFINITY;
-    for (load, rate) in points {
-        let (cx, cy) = (x.at(*load), y.at(*rate));
-        writeln!(svg, "<circle class=\"{dot}\" cx=\"{cx:.1}\" cy=\"{cy:.1}\" r=\"4\"/>")
-            .expect("a String takes any text");
-        if cx >= free {
-            put_text(svg, "small", cx, cy + above, "middle", &thousands(*rate));
-            free = cx + 64.0;
+        put_text(svg, "small", begin + 50.0, self.row, "start", self.name);
+        let places: Vec<String> =
+            self.points.iter().map(|(load, rate)| format!("{:.1} {:.1}", x.at(*load), y.at(*rate))).collect();
+        if places.len() > 1 {
+            writeln!(svg, "<path class=\"{line}\" d=\"M{}\"/>", places.join("L"))
+                .expect("a String takes any text");
+        }
+        let mut free = f64::NEG_INFINITY;
+        for (load, rate) in self.points {
+            let (cx, cy) = (x.at(*load), y.at(*rate));
+            writeln!(svg, "<circle class=\"{dot}\" cx=\"{cx:.1}\" cy=\"{cy:.1}\" r=\"4\"/>")
+                .expect("a String takes any text");
+            if cx >= free {
+                put_text(svg, "small", cx, cy + self.above, "middle", &thousands(*rate));
+                free = cx + 64.0;
+            }
         }
     }
 }
