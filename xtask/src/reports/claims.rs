@@ -250,6 +250,8 @@ mod tests {
                 let file = scenario.as_ref().map(|it| root.join("scenarios").join(it).with_extension("toml"));
                 assert!(file.is_none_or(|file| file.is_file()), "{name}: no such scenario");
                 assert!(row.stand.processes > 0, "{name} has no server");
+                let text = format!("{}\n{}", report.requests, steps.as_deref().unwrap_or_default());
+                assert!(toml::from_str::<serde_json::Value>(&text).is_ok(), "{name} is no scenario:\n{text}");
             }
         }
     }

@@ -332,3 +332,30 @@ pub(crate) fn empty_folder(root: &Path, name: &str) -> anyhow::Result<PathBuf> {
     std::fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
     Ok(folder)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reports::claims;
+
+    #[test]
+    fn every_rows_settings_are_toml_with_all_ports_filled_in() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        for report in claims::read(root).unwrap() {
+            for row in &report.row {
+                let file = NodeFile {
+                    plan: &row.stand,
+                    shared: &report.config,
+                    store: "memory",
+                    port: 1,
+                    host: Ipv4Addr::LOCALHOST,
+                    own: 2,
+                    backend_port: 3,
+                };
+                let text = file.text(Path::new("/data"));
+                let read = toml::from_str::<serde_json::Value>(&text);
+                assert!(read.is_ok() && !text.contains("{backend}"), "{}: {read:?}\n{text}", row.name);
+            }
+        }
+    }
+}
