@@ -187,7 +187,7 @@ fn table(row: &ClaimRow, judged: &JudgedRow) -> String {
             number(ours.p99_ms),
             count(ours.denied),
             count(ours.errors),
-            number(ours.success),
+            percent(ours.success),
             ours.zone,
             ours.limit,
         )
@@ -316,7 +316,7 @@ fn comparisons(seed: &SeedFigure, ours: &OurFigures) -> Vec<(String, bool)> {
         all.push((format!("p99 {} ms, the report {}", number(ours.p99_ms), number(p99)), ours.p99_ms <= p99));
     }
     if let Some(success) = seed.success {
-        let said = format!("{} % good, the report {} %", number(ours.success), number(success));
+        let said = format!("{} % good, the report {} %", percent(ours.success), percent(success));
         all.push((said, ours.success >= success));
     }
     all
@@ -365,6 +365,28 @@ fn float(count: u64) -> f64 {
     count as f64
 }
 
+/// Two places; what failed once in a million is not shown as whole.
+fn percent(value: f64) -> String {
+    let text = format!("{value:.2}");
+    if text == "100.00" && value < 100.0 {
+        return "under 100".to_owned();
+    }
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
 fn count(value: u64) -> String {
     thousands(float(value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_single_failure_is_not_rounded_away() {
+        assert_eq!(
+            [100.0, 99.9999, 64.08, 99.5, 0.0].map(percent),
+            ["100", "under 100", "64.08", "99.5", "0"]
+        );
+    }
 }
