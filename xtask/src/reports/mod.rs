@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   regression/reports/*.toml --> rows --(stand: servers; conduct: load)--> docs/reports/<report>.json
-//!                          '------------------------------------------------------------'--(page, drawing)--> .md, .svg
+//!                          '------------------------------------------------------------'--(judge, page, drawing)--> .md, .svg
 //! ```
 //!
 //! `ROW` is a row, or a report for all of its rows. A page is written from results alone, after each row, so that a run which is
@@ -12,6 +12,7 @@
 mod claims;
 mod conduct;
 mod drawing;
+mod judge;
 mod page;
 mod results;
 mod stand;

@@ -1,8 +1,7 @@
 //! A report's page: a function of its rows and its results, and of nothing else, so that a test can say of every figure that
 //! it was measured.
 //!
-//! Compared are those of rate, mean, p99 and success that the report states for a step. A row with one figure that is not
-//! better begins with that; an offered rate is shown, and compared with nothing.
+//! A row that is not better than its report begins with that.
 
 use std::fmt::Write as _;
 
@@ -10,40 +9,13 @@ use anyhow::bail;
 
 use super::claims::{ClaimRow, SeedFigure, SeedReport};
 use super::drawing::{RatePoint, chart};
-use super::results::{ResultsFile, RowResult, StepView, TesterView};
+use super::judge::{JudgedRow, float, judged, percent};
+use super::results::{ResultsFile, RowResult, TesterView};
 use crate::bench::{number, thousands};
 
 /// From so many connections on it is said how many were open at once.
 const MANY: u32 = 10_000;
 const INVARIANT: &str = "a String takes any text";
-
-/// Our figures of one step, or of all of them together.
-struct OurFigures {
-    load: u32,
-    replies: f64,
-    rate: f64,
-    mean_ms: f64,
-    p50_ms: f64,
-    p99_ms: f64,
-    denied: u64,
-    errors: u64,
-    /// In per cent.
-    success: f64,
-    zone: String,
-    limit: String,
-}
-
-/// One row, judged.
-struct JudgedRow {
-    figures: Vec<OurFigures>,
-    view: Option<TesterView>,
-    /// What is not better, each in words.
-    misses: Vec<String>,
-    /// How many figures were compared.
-    compared: usize,
-    /// The least ratio of rates over its steps.
-    ratio: Option<f64>,
-}
 
 /// The files of a report: its page, and its chart if it has one; by their names.
 ///
@@ -229,164 +201,6 @@ fn not_measured(report: &SeedReport, results: &ResultsFile) -> String {
     format!("\n## Not measured\n\nThese rows have no result: {}.\n", missing.join("; "))
 }
 
-impl JudgedRow {
-    fn word(&self) -> &'static str {
-        match (self.misses.is_empty(), self.compared) {
-            (false, _) => "**not better**",
-            (true, 0) => "nothing to compare",
-            (true, _) => "better",
-        }
-    }
-
-    fn verdict(&self) -> String {
-        match (self.misses.is_empty(), self.compared) {
-            (false, _) => format!("**Not better**: {}.", self.misses.join("; ")),
-            (true, 0) => "The report states no figure that was served, so nothing is compared.".to_owned(),
-            (true, 1) => "Better in the one figure that the report states.".to_owned(),
-            (true, compared) => format!("Better in each of the {compared} figures that the report states."),
-        }
-    }
-}
-
-fn judged(row: &ClaimRow, result: &RowResult) -> anyhow::Result<JudgedRow> {
-    let view = result.view()?;
-    let figures = match &view {
-        Some(view) if row.whole => vec![together(row, view)],
-        Some(view) => {
-            view.steps.iter().map(|step| figures_of(row, view, std::slice::from_ref(step))).collect()
-        }
-        None => Vec::new(),
-    };
-    let mut judged = JudgedRow { figures, view, misses: Vec::new(), compared: 0, ratio: None };
-    for (ours, seed) in judged.figures.iter().zip(&row.seed) {
-        if !row.whole && ours.load != seed.load {
-            bail!(
-                "{}: a step has {} connections, and the report's figure is of {}",
-                row.name,
-                ours.load,
-                seed.load
-            );
-        }
-        let at = if row.seed.len() > 1 {
-            format!(" at {} connections", thousands(f64::from(seed.load)))
-        } else {
-            String::new()
-        };
-        for (miss, is_better) in comparisons(seed, ours) {
-            judged.compared += 1;
-            if !is_better {
-                judged.misses.push(format!("{miss}{at}"));
-            }
-        }
-        if let Some(rate) = seed.rate {
-            let ratio = ours.rate / rate;
-            judged.ratio = Some(judged.ratio.map_or(ratio, |least: f64| least.min(ratio)));
-        }
-    }
-    for bound in &row.bound {
-        judged.compared += 1;
-        match result.figures.get(&bound.figure) {
-            Some(figure) if *figure <= bound.at_most => {}
-            Some(figure) => judged.misses.push(format!(
-                "{} {}, at most {}",
-                bound.figure,
-                number(*figure),
-                number(bound.at_most)
-            )),
-            None => judged.misses.push(format!("{} was not measured", bound.figure)),
-        }
-    }
-    Ok(judged)
-}
-
-/// What is compared, in words, and whether ours is at least as good.
-fn comparisons(seed: &SeedFigure, ours: &OurFigures) -> Vec<(String, bool)> {
-    let mut all = Vec::new();
-    if let Some(rate) = seed.rate {
-        let said = format!("{} replies/s, the report {}", thousands(ours.rate), thousands(rate));
-        all.push((said, ours.rate >= rate));
-    }
-    if let Some(mean) = seed.mean_ms {
-        all.push((
-            format!("a mean of {} ms, the report {}", number(ours.mean_ms), number(mean)),
-            ours.mean_ms <= mean,
-        ));
-    }
-    if let Some(p99) = seed.p99_ms {
-        all.push((format!("p99 {} ms, the report {}", number(ours.p99_ms), number(p99)), ours.p99_ms <= p99));
-    }
-    if let Some(success) = seed.success {
-        let said = format!("{} % good, the report {} %", percent(ours.success), percent(success));
-        all.push((said, ours.success >= success));
-    }
-    all
-}
-
-/// All steps as one: replies over all of their time; the worst p99.
-fn together(row: &ClaimRow, view: &TesterView) -> OurFigures {
-    figures_of(row, view, &view.steps)
-}
-
-fn figures_of(row: &ClaimRow, view: &TesterView, steps: &[StepView]) -> OurFigures {
-    let sum = |value: &dyn Fn(&StepView) -> f64| steps.iter().map(value).sum::<f64>();
-    let most = |value: &dyn Fn(&StepView) -> f64| steps.iter().map(value).fold(0.0, f64::max);
-    let good = sum(&|step| float(step.good));
-    let (denied, errors) =
-        (steps.iter().map(|step| step.denied).sum(), steps.iter().map(StepView::error_count).sum());
-    let replies = good + if row.denials_count { float(denied) } else { 0.0 };
-    let ended = good + float(denied) + float(errors);
-    let seconds = sum(&|step| step.seconds + if row.opening { step.opening_seconds } else { 0.0 });
-    let share = |part: f64, whole: f64| if whole > 0.0 { part / whole } else { 0.0 };
-    let load = steps.iter().map(|step| step.plan.connections).max().unwrap_or(0);
-    let level = view.levels.iter().find(|level| (level.load - f64::from(load)).abs() < 0.5);
-    let mut limits: Vec<&str> = level.map(|level| level.cause.as_str()).into_iter().collect();
-    for refusal in steps.iter().flat_map(|step| &step.refusals) {
-        if !limits.contains(&refusal.reason.as_str()) {
-            limits.push(&refusal.reason);
-        }
-    }
-    OurFigures {
-        load,
-        replies,
-        rate: share(replies, seconds),
-        mean_ms: share(sum(&|step| step.response.mean_us * float(step.good)), good) / 1e3,
-        p50_ms: most(&|step| step.response.p50_us) / 1e3,
-        p99_ms: most(&|step| step.response.p99_us) / 1e3,
-        denied,
-        errors,
-        success: share(replies, ended) * 100.0,
-        zone: level.map_or("-", |level| level.zone.as_str()).to_owned(),
-        limit: limits.join(", "),
-    }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "counts of one run; 2^53 of them are not reached")]
-fn float(count: u64) -> f64 {
-    count as f64
-}
-
-/// Two places; what failed once in a million is not shown as whole.
-fn percent(value: f64) -> String {
-    let text = format!("{value:.2}");
-    if text == "100.00" && value < 100.0 {
-        return "under 100".to_owned();
-    }
-    text.trim_end_matches('0').trim_end_matches('.').to_owned()
-}
-
 fn count(value: u64) -> String {
     thousands(float(value))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_single_failure_is_not_rounded_away() {
-        assert_eq!(
-            [100.0, 99.9999, 64.08, 99.5, 0.0].map(percent),
-            ["100", "under 100", "64.08", "99.5", "0"]
-        );
-    }
 }
