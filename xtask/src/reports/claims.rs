@@ -105,7 +105,7 @@ pub(crate) struct StandPlan {
     /// Processes that share its port.
     #[serde(default = "one")]
     pub(crate) processes: u32,
-    /// Settings, beside those of the report; `{port}` and `{backend}` stand for ports.
+    /// Settings, before those of the report; `{backend}` stands for the port of the server behind.
     #[serde(default)]
     pub(crate) config: String,
     /// Where limits are counted.
