@@ -95,8 +95,8 @@ impl Server {
         Ok(server)
     }
 
-    /// Starts a command in `folder`, which goes with it, and waits until something accepts at `ready`: of processes that
-    /// share the port of `address`, that is a listener of this one alone.
+    /// Starts a command in `folder`, which goes with it, and waits until something accepts at `ready` and at `address`. Of
+    /// processes that share the port of `address`, `ready` is a listener of this one alone.
     ///
     /// # Errors
     /// When it does not start, or does not listen within 20 s.
@@ -112,6 +112,7 @@ impl Server {
         let child = command.spawn().with_context(|| format!("{} does not start", subject.name()))?;
         let mut server = Self { subject, address, script: String::new(), child, _scratch: Scratch(folder) };
         server.wait_until_it_listens(ready)?;
+        server.wait_until_it_listens(address)?;
         Ok(server)
     }
 
