@@ -1,6 +1,6 @@
 # The commands of the README. What they do is in xtask/; this file only names it.
 .DEFAULT_GOAL := help
-.PHONY: help run test setup fmt lint audit docs fuzz pauses bench capacity book charts dist \
+.PHONY: help run test setup fmt lint audit docs fuzz pauses bench capacity reports book charts dist \
 	reproduce clean
 
 help: ## this list
@@ -37,6 +37,9 @@ docs: ## the code's documentation, in target/doc
 
 fuzz: ## every parser for a minute
 	cargo xtask fuzz --seconds 60
+
+reports: setup ## the five performance reports, run again in 40 minutes: docs/reports/ (one row: ROW=limiter-baseline)
+	cargo xtask reports $(ROW)
 
 setup: ## installs the Debian packages, Python packages and tools that are missing
 pauses: setup ## the tests of sockets and stores, while single threads stand still for up to a second

@@ -19,6 +19,7 @@ mod kafka;
 mod markdown;
 mod node;
 mod pauses;
+mod reports;
 mod second_try;
 mod setup;
 mod source;
@@ -54,6 +55,10 @@ const CHORES: &[(&str, &str)] = &[
     ),
     ("bench", "runs the performance cases of regression/, or the one named"),
     ("capacity", "runs the tester against the decision service: docs/capacity.md [a dry run: --quick]"),
+    (
+        "reports",
+        "runs the five performance reports again, or the one or the row named: docs/reports [their pages alone: --pages]",
+    ),
     ("test", "runs all tests of the workspace, or of [crate[/module]], several parts at once [--jobs N]"),
     (
         "book",
@@ -107,6 +112,7 @@ fn dispatch(arguments: &[String]) -> anyhow::Result<()> {
         "reproduce" => dist::reproduce(&root, rest),
         "bench" => bench::bench(&root, rest),
         "capacity" => capacity::capacity(&root, rest),
+        "reports" => reports::reports(&root, rest),
         "test" => tests_run::test(&root, rest),
         "book" => book::book(&root, rest),
         "charts" => charts::charts(&root),

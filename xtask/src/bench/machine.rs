@@ -4,22 +4,39 @@ use std::process::Command;
 
 use crate::chore::{capture, find};
 
-/// Lines of a Markdown list.
-pub(crate) fn describe() -> String {
+/// What a figure is of: the machine and the state of the sources.
+pub(crate) struct MachineFacts {
+    /// Processor, cores and memory.
+    pub(crate) machine: String,
+    /// The kernel's release.
+    pub(crate) kernel: String,
+    /// As `git describe` names it.
+    pub(crate) commit: String,
+}
+
+/// Reads them.
+pub(crate) fn facts() -> MachineFacts {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let cpu = field(&read("/proc/cpuinfo"), "model name").unwrap_or_else(|| "unknown".to_owned());
     let memory = field(&read("/proc/meminfo"), "MemTotal").unwrap_or_default();
     let gib = memory.strip_suffix(" kB").and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0) >> 20;
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
-    let load = read("/proc/loadavg");
-    let load = load.split(' ').next().unwrap_or("unknown");
     let commit = capture(Command::new("git").args(["describe", "--always", "--dirty"])).unwrap_or_default();
+    MachineFacts {
+        machine: format!("{cpu}, {cores} cores shared by server and load generator, {gib} GiB"),
+        kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
+        commit: commit.trim().to_owned(),
+    }
+}
+
+/// Lines of a Markdown list.
+pub(crate) fn describe() -> String {
+    let MachineFacts { machine, kernel, commit } = facts();
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let load = load.split(' ').next().unwrap_or("unknown");
     format!(
-        "- {}; commit {}\n- {cpu}, {cores} cores shared by server and load generator, {gib} GiB, Linux {}; load \
-         average at the start {load}\n- {}; {}; {}; {}\n",
+        "- {}; commit {commit}\n- {machine}, Linux {kernel}; load average at the start {load}\n- {}; {}; {}; {}\n",
         version("date", "-u").lines().next().unwrap_or_default(),
-        commit.trim(),
-        read("/proc/sys/kernel/osrelease").trim(),
         version("rustc", "--version"),
         version("nginx", "-v"),
         version("redis-server", "--version"),

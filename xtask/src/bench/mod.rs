@@ -24,7 +24,10 @@ use anyhow::{Context, bail};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 pub(crate) use case::Subject;
-pub(crate) use server::Server;
+pub(crate) use client::{Connection, post};
+pub(crate) use machine::{MachineFacts, facts};
+pub(crate) use report::{number, thousands};
+pub(crate) use server::{Server, free_port, scratch_folder};
 
 use crate::chore::{capture, cargo, run};
 use crate::setup;

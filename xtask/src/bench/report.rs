@@ -96,7 +96,7 @@ fn find(figures: &[Figure], quantity: Quantity, connections: u32, subject: Subje
 }
 
 /// Three significant digits below 100, whole numbers above.
-fn number(value: f64) -> String {
+pub(crate) fn number(value: f64) -> String {
     match value.abs() {
         size if size >= 100.0 => thousands(value),
         size if size >= 10.0 || value.fract() == 0.0 => {
@@ -106,7 +106,8 @@ fn number(value: f64) -> String {
     }
 }
 
-fn thousands(value: f64) -> String {
+/// A whole number with commas.
+pub(crate) fn thousands(value: f64) -> String {
     let digits = format!("{value:.0}");
     let mut grouped = String::new();
     for (place, digit) in digits.chars().enumerate() {

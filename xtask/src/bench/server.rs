@@ -79,8 +79,7 @@ impl Server {
         environment: &[(&str, &str)],
     ) -> anyhow::Result<Self> {
         let port = free_port()?;
-        let folder = std::env::temp_dir().join(format!("tidegate-bench-{}-{port}", std::process::id()));
-        std::fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
+        let folder = scratch_folder(port)?;
         let mut command = match subject {
             Subject::Tidegate => tidegate(root, &folder, port, config, protocol)?,
             Subject::Nginx => nginx(&folder, port, protocol)?,
@@ -88,21 +87,38 @@ impl Server {
             Subject::RedisLua | Subject::RedisGet => redis(&folder, port)?,
         };
         command.envs(environment.iter().copied());
-        let log = std::fs::File::create(folder.join("log.txt")).context("log.txt")?;
-        command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).current_dir(&folder);
-        let child = command.spawn().with_context(|| format!("{} does not start", subject.name()))?;
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        let mut server = Self { subject, address, script: String::new(), child, _scratch: Scratch(folder) };
-        server.wait_until_it_listens()?;
+        let mut server = Self::launch(subject, folder, command, address, address)?;
         if subject == Subject::RedisLua {
             server.script = load_script(root, port)?;
         }
         Ok(server)
     }
 
-    fn wait_until_it_listens(&mut self) -> anyhow::Result<()> {
+    /// Starts a command in `folder`, which goes with it, and waits until something accepts at `ready` and at `address`. Of
+    /// processes that share the port of `address`, `ready` is a listener of this one alone.
+    ///
+    /// # Errors
+    /// When it does not start, or does not listen within 20 s.
+    pub(crate) fn launch(
+        subject: Subject,
+        folder: PathBuf,
+        mut command: Command,
+        address: SocketAddr,
+        ready: SocketAddr,
+    ) -> anyhow::Result<Self> {
+        let log = std::fs::File::create(folder.join("log.txt")).context("log.txt")?;
+        command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).current_dir(&folder);
+        let child = command.spawn().with_context(|| format!("{} does not start", subject.name()))?;
+        let mut server = Self { subject, address, script: String::new(), child, _scratch: Scratch(folder) };
+        server.wait_until_it_listens(ready)?;
+        server.wait_until_it_listens(address)?;
+        Ok(server)
+    }
+
+    fn wait_until_it_listens(&mut self, ready: SocketAddr) -> anyhow::Result<()> {
         for _ in 0..LOOKS {
-            if TcpStream::connect(self.address).is_ok() {
+            if TcpStream::connect(ready).is_ok() {
                 return Ok(());
             }
             if let Some(status) = self.child.try_wait()? {
@@ -110,7 +126,7 @@ impl Server {
             }
             pause();
         }
-        bail!("{} does not listen on {}:\n{}", self.subject.name(), self.address, self.log());
+        bail!("{} does not listen on {ready}:\n{}", self.subject.name(), self.log());
     }
 
     /// What the server wrote to its terminal.
@@ -178,7 +194,15 @@ fn pause() {
     std::thread::sleep(LOOK_EVERY);
 }
 
-fn free_port() -> anyhow::Result<u16> {
+/// A new folder for the server of a port.
+pub(crate) fn scratch_folder(port: u16) -> anyhow::Result<PathBuf> {
+    let folder = std::env::temp_dir().join(format!("tidegate-bench-{}-{port}", std::process::id()));
+    std::fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
+    Ok(folder)
+}
+
+/// A port of loopback that nothing listens on.
+pub(crate) fn free_port() -> anyhow::Result<u16> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }
 
