@@ -86,11 +86,11 @@ pub struct Gradient {
     probes: bool,
     /// The longest mean since the limit shrinks, and the most that were under way.
     peak: Option<(f64, u32)>,
-    window: Window,
+    window: GradientWindow,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Window {
+struct GradientWindow {
     since: Option<Tick>,
     sum: f64,
     samples: u32,
@@ -103,7 +103,17 @@ impl Gradient {
     pub fn new(settings: Settings) -> Self {
         let limit = f64::from(FIRST).clamp(f64::from(settings.least), f64::from(settings.most));
         let (base, is_first, due, probe, peak) = (None, false, Tick(0), None, None);
-        Self { settings, limit, base, is_first, due, probe, probes: true, peak, window: Window::default() }
+        Self {
+            settings,
+            limit,
+            base,
+            is_first,
+            due,
+            probe,
+            probes: true,
+            peak,
+            window: GradientWindow::default(),
+        }
     }
 
     /// The same that makes probes, or makes none, since it holds nobody back.
@@ -138,7 +148,7 @@ impl Gradient {
         let is_over = self.probe.is_some_and(|begun| now.since(begun) >= PROBE);
         let enough = if self.probe.is_some() { FEW } else { SAMPLES };
         if self.window.samples >= enough && now.since(since) >= WINDOW {
-            let Window { sum, samples, most, .. } = std::mem::take(&mut self.window);
+            let GradientWindow { sum, samples, most, .. } = std::mem::take(&mut self.window);
             self.window.since = Some(now);
             self.look(sum / f64::from(samples), most, now);
         } else if is_over {

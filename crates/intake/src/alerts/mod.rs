@@ -29,7 +29,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use parking_lot::{Mutex, MutexGuard};
-use tidegate_algorithms::alert::{Alert, Change};
+use tidegate_algorithms::alert::{Alert, AlertChange};
 use tidegate_algorithms::time::{SECOND, Tick};
 use tidegate_wire::metrics::{Lines, read_line};
 use tokio::sync::{mpsc, watch};
@@ -222,16 +222,16 @@ impl Alerts {
         rule: &AlertRule,
         series: &Series,
         known: &mut Active,
-        change: Option<Change>,
+        change: Option<AlertChange>,
         now: Tick,
     ) -> bool {
         let is_due = known.alert.fired().is_some() && now.since(known.told) >= REPEAT;
         match change {
-            Some(Change::Withdrawn) => return true,
+            Some(AlertChange::Withdrawn) => return true,
             None if !is_due => return false,
             _ => {}
         }
-        let is_over = change == Some(Change::Resolved);
+        let is_over = change == Some(AlertChange::Resolved);
         if is_over {
             let mut resolved = self.resolved();
             resolved.truncate(MAX_RESOLVED - 1);
