@@ -66,12 +66,12 @@ pub struct BackendSettings {
 #[derive(Debug)]
 pub struct Backend {
     settings: BackendSettings,
-    known: Arc<Known>,
+    known: Arc<BackendState>,
 }
 
 /// What is known of a backend, however its settings change.
 #[derive(Debug)]
-struct Known {
+struct BackendState {
     in_flight: AtomicU32,
     is_up: AtomicBool,
     /// When it last came up, or will be back from an ejection: slow start counts from here. [`ALWAYS`]: it was there when the process began.
@@ -132,7 +132,7 @@ impl Backend {
             ejection: Ejection::default(),
             latency: PeakEwma::new(FIRST_LATENCY, now),
         };
-        let known = Known {
+        let known = BackendState {
             in_flight: AtomicU32::new(0),
             is_up: AtomicBool::new(true),
             up_since: AtomicU64::new(ALWAYS),

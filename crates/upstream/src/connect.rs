@@ -54,13 +54,13 @@ pub const MAX_SOURCES: usize = 64;
 pub struct Resolver {
     /// How long an answer is used before the name is looked up again, where its own time is not known.
     refresh: Duration,
-    known: Arc<Mutex<HashMap<Box<str>, Known>>>,
+    known: Arc<Mutex<HashMap<Box<str>, ResolvedName>>>,
     /// The address whose turn it is, among those that connections begin at.
     turn: Arc<AtomicUsize>,
 }
 
 #[derive(Clone, Debug)]
-struct Known {
+struct ResolvedName {
     addresses: Arc<[IpAddr]>,
     until: Instant,
 }
@@ -147,7 +147,7 @@ impl Resolver {
                     return Err(io::Error::new(io::ErrorKind::NotFound, "the name has no address"));
                 }
                 let found = Instant::now();
-                let fresh = Known { addresses: Arc::clone(&addresses), until: found + self.refresh };
+                let fresh = ResolvedName { addresses: Arc::clone(&addresses), until: found + self.refresh };
                 self.known().insert(name.into(), fresh);
                 if !self.refresh.is_zero() {
                     drop(tokio::spawn(self.clone().learn(name.into(), Arc::clone(&addresses), found)));
@@ -179,7 +179,7 @@ impl Resolver {
         self.known().retain(|name, _| !is_unused(name));
     }
 
-    fn known(&self) -> MutexGuard<'_, HashMap<Box<str>, Known>> {
+    fn known(&self) -> MutexGuard<'_, HashMap<Box<str>, ResolvedName>> {
         self.known.lock()
     }
 }

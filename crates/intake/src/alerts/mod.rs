@@ -60,9 +60,9 @@ const GOOD_FOR: u64 = 4 * REPEAT;
 pub struct Alerts {
     /// Taken after `active` where both are.
     rules: Mutex<Arc<Rules>>,
-    active: Mutex<BTreeMap<Series, Active>>,
+    active: Mutex<BTreeMap<AlertSeries, Active>>,
     /// The last ones, the newest in front.
-    resolved: Mutex<VecDeque<(Series, Active, Tick)>>,
+    resolved: Mutex<VecDeque<(AlertSeries, Active, Tick)>>,
     /// Who is told.
     webhook: watch::Sender<Option<EndpointUrl>>,
     queue: mpsc::Sender<Notice>,
@@ -75,7 +75,7 @@ pub struct Alerts {
 
 /// What an alert is about.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Series {
+struct AlertSeries {
     /// The rule's name.
     rule: String,
     client: String,
@@ -92,7 +92,7 @@ struct Active {
 #[derive(Debug)]
 pub(crate) struct Observation {
     rule: Arc<AlertRule>,
-    series: Series,
+    series: AlertSeries,
     value: f64,
 }
 
@@ -144,11 +144,11 @@ impl Alerts {
         self.rules.lock().clone()
     }
 
-    fn active(&self) -> MutexGuard<'_, BTreeMap<Series, Active>> {
+    fn active(&self) -> MutexGuard<'_, BTreeMap<AlertSeries, Active>> {
         self.active.lock()
     }
 
-    fn resolved(&self) -> MutexGuard<'_, VecDeque<(Series, Active, Tick)>> {
+    fn resolved(&self) -> MutexGuard<'_, VecDeque<(AlertSeries, Active, Tick)>> {
         self.resolved.lock()
     }
 
@@ -171,7 +171,7 @@ impl Alerts {
             for rule in looking.iter().filter(|rule| rule.fits(&line)) {
                 let tags =
                     line.tags.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
-                let series = Series { rule: rule.name.clone(), client: line.client.to_string(), tags };
+                let series = AlertSeries { rule: rule.name.clone(), client: line.client.to_string(), tags };
                 found.push(Observation { rule: Arc::clone(rule), series, value: line.value.float() });
             }
         }
@@ -220,7 +220,7 @@ impl Alerts {
     fn changed(
         &self,
         rule: &AlertRule,
-        series: &Series,
+        series: &AlertSeries,
         known: &mut Active,
         change: Option<AlertChange>,
         now: Tick,
@@ -320,7 +320,7 @@ impl Alerts {
     }
 }
 
-fn shown(series: &Series, alert: &Alert, state: &str, resolved: Option<Tick>) -> serde_json::Value {
+fn shown(series: &AlertSeries, alert: &Alert, state: &str, resolved: Option<Tick>) -> serde_json::Value {
     serde_json::json!({
         "name": series.rule,
         "state": state,
