@@ -121,11 +121,11 @@ pub struct Drained {
 /// One process's lifecycle; clones share it.
 #[derive(Clone, Debug)]
 pub struct Drain {
-    shared: Arc<Shared>,
+    shared: Arc<DrainState>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct DrainState {
     stage: AtomicU8,
     changes: watch::Sender<Stage>,
     sweeping: Notify,
@@ -146,7 +146,7 @@ impl Drain {
     #[must_use]
     pub fn new() -> Self {
         Self {
-            shared: Arc::new(Shared {
+            shared: Arc::new(DrainState {
                 stage: AtomicU8::new(Stage::Starting as u8),
                 changes: watch::Sender::new(Stage::Starting),
                 sweeping: Notify::new(),
@@ -291,12 +291,12 @@ enum Kind {
 /// Something that a drain waits for, until it is dropped.
 #[derive(Debug)]
 pub struct Hold {
-    shared: Arc<Shared>,
+    shared: Arc<DrainState>,
     kind: Kind,
 }
 
 impl Hold {
-    fn new(shared: &Arc<Shared>, kind: Kind) -> Self {
+    fn new(shared: &Arc<DrainState>, kind: Kind) -> Self {
         let hold = Self { shared: Arc::clone(shared), kind };
         hold.counter().fetch_add(1, Ordering::AcqRel);
         hold

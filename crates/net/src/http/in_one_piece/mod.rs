@@ -28,8 +28,8 @@ use bytes::{Buf, Bytes};
 use http::{Request, Response, header};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 
-use self::plain::Found;
 pub use self::plain::Plain;
+use self::plain::PlainRead;
 use self::send::{READ_BYTES, WRITE_BYTES, append, poll_once, put, while_connected, write};
 use crate::clock::monotonic;
 use crate::connection::Sweep;
@@ -233,10 +233,10 @@ fn answer_at_once<H: Handle>(connection: &Connection<H>, read: &[u8], output: &m
     while answered < read.len() && output.len() < WRITE_BYTES {
         let next =
             plain::read(&read[answered..], connection.config().max_target_bytes, |found| match found {
-                Found::Request(request, bytes) => {
+                PlainRead::Request(request, bytes) => {
                     connection.answer_at_once(&request, Unwritten::new(output)).then_some(bytes)
                 }
-                Found::Incomplete | Found::Doubtful => None,
+                PlainRead::Incomplete | PlainRead::Doubtful => None,
             });
         let Some(bytes) = next else { break };
         answered += bytes;
@@ -274,12 +274,12 @@ impl Input {
         }
         let input = &mut self.bytes;
         let (parsed, bytes) = plain::read(input, max_target_bytes, |found| match found {
-            Found::Request(plain, bytes) => match plain.to_request(input) {
+            PlainRead::Request(plain, bytes) => match plain.to_request(input) {
                 Some(request) => (Parsed::Request(request), bytes),
                 None => (Parsed::Doubtful, 0),
             },
-            Found::Incomplete => (Parsed::Incomplete, 0),
-            Found::Doubtful => (Parsed::Doubtful, 0),
+            PlainRead::Incomplete => (Parsed::Incomplete, 0),
+            PlainRead::Doubtful => (Parsed::Doubtful, 0),
         });
         input.advance(bytes);
         parsed

@@ -26,7 +26,7 @@ use crate::http::{Body, BoxError};
 /// other kinds have ended before hyper sees them.
 pub(in crate::http) struct Outgoing {
     body: Body,
-    watch: Option<Watch>,
+    watch: Option<ReplyWatch>,
     _streaming: Option<Streaming>,
 }
 
@@ -35,7 +35,7 @@ pub(in crate::http) struct Outgoing {
 const LAST_PAUSE: Duration = Duration::from_millis(5);
 
 /// What HTTP/2 keeps of a reply.
-struct Watch {
+struct ReplyWatch {
     outbox: Arc<Outbox>,
     delivery: Arc<Delivery>,
     /// The next piece is marked already.
@@ -65,7 +65,7 @@ impl Outgoing {
             Some(charge) if !bytes.is_empty() => charged(bytes, charge),
             _ => bytes,
         });
-        let watch = (!matches!(body, Body::Empty)).then(|| Watch {
+        let watch = (!matches!(body, Body::Empty)).then(|| ReplyWatch {
             outbox: Arc::clone(outbox),
             delivery: outbox.begin(),
             is_marked,
@@ -99,7 +99,7 @@ impl Outgoing {
     }
 }
 
-impl Watch {
+impl ReplyWatch {
     /// The end of a reply that breaks off.
     fn poll_cut(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         if let Some(Break { at, timer, .. }) = &mut self.cut {
