@@ -107,14 +107,14 @@ pub(crate) fn build(root: &Path, krate: Option<&str>) -> Command {
 #[derive(Deserialize)]
 struct Artifact {
     manifest_path: PathBuf,
-    target: Target,
+    target: TestTarget,
     profile: Profile,
     executable: Option<PathBuf>,
 }
 
 /// A test, a library or a program of a crate.
 #[derive(Deserialize)]
-struct Target {
+struct TestTarget {
     name: String,
     kind: Vec<String>,
 }

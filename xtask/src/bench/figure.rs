@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 
 use super::case::{Quantity, Subject};
 use super::client::{Connection, decision};
-use super::generator::Run;
+use super::generator::LoadRun;
 use super::server::Server;
 
 /// One figure of a case: the median of its repeats, and their range.
@@ -45,9 +45,9 @@ pub(super) fn turns(
     servers: &[Server],
     connections: u32,
     repeats: u32,
-    load: impl Fn(&Server) -> anyhow::Result<Run>,
+    load: impl Fn(&Server) -> anyhow::Result<LoadRun>,
 ) -> anyhow::Result<Vec<Figure>> {
-    let mut runs: Vec<Vec<(Run, f64)>> = vec![Vec::new(); servers.len()];
+    let mut runs: Vec<Vec<(LoadRun, f64)>> = vec![Vec::new(); servers.len()];
     for repeat in 0..repeats {
         let mut turns: Vec<usize> = (0..servers.len()).collect();
         if repeat % 2 == 1 {
@@ -70,7 +70,7 @@ pub(super) fn turns(
     }
     let mut figures = Vec::new();
     for (server, runs) in servers.iter().zip(&runs) {
-        let mut add = |quantity, value: fn(&(Run, f64)) -> f64| {
+        let mut add = |quantity, value: fn(&(LoadRun, f64)) -> f64| {
             figures.push(Figure::new(
                 quantity,
                 connections,

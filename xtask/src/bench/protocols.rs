@@ -11,7 +11,7 @@ use anyhow::{Context, bail};
 
 use super::case::{Case, Subject};
 use super::figure::{Figure, one_key_at, turns};
-use super::generator::{Run, THREADS, read_redis_benchmark};
+use super::generator::{LoadRun, THREADS, read_redis_benchmark};
 use super::server::{Protocol, Server};
 use crate::chore::{capture, find};
 
@@ -77,7 +77,7 @@ fn commands_per_second(subject: Subject, pipeline: u32) -> u32 {
     }
 }
 
-fn redis_benchmark(server: &Server, load: &Resp, pipeline: u32) -> anyhow::Result<Run> {
+fn redis_benchmark(server: &Server, load: &Resp, pipeline: u32) -> anyhow::Result<LoadRun> {
     let requests = commands_per_second(server.subject, pipeline) * load.seconds;
     let printed = capture(
         Command::new("redis-benchmark")
@@ -171,7 +171,7 @@ fn check(server: &Server, body: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn h2load(server: &Server, body: &Path, shape: [u32; 2], seconds: u32) -> anyhow::Result<Run> {
+fn h2load(server: &Server, body: &Path, shape: [u32; 2], seconds: u32) -> anyhow::Result<LoadRun> {
     let [connections, streams] = shape.map(|number| number.to_string());
     let printed = capture(
         Command::new(find("h2load").context("h2load is missing: `make setup`")?)
@@ -185,7 +185,7 @@ fn h2load(server: &Server, body: &Path, shape: [u32; 2], seconds: u32) -> anyhow
     read_h2load(&printed).with_context(|| format!("h2load printed an unexpected form:\n{printed}"))
 }
 
-fn read_h2load(printed: &str) -> Option<Run> {
+fn read_h2load(printed: &str) -> Option<LoadRun> {
     let after = |mark: &str| printed.lines().find_map(|line| line.strip_prefix(mark));
     let throughput = after("finished in ")?.split(", ").nth(1)?.strip_suffix(" req/s")?.parse().ok()?;
     let count = |line: &str, what: &str| -> Option<f64> {
@@ -194,7 +194,7 @@ fn read_h2load(printed: &str) -> Option<Run> {
     let requests = after("requests: ")?;
     let failed = count(requests, " failed")?;
     let replies = count(after("status codes: ")?, " 2xx")?;
-    Some(Run { throughput, replies, p99_ms: f64::NAN, errors: failed })
+    Some(LoadRun { throughput, replies, p99_ms: f64::NAN, errors: failed })
 }
 
 /// How many of `requests`, dealt out to `nodes` that count in one Redis, are admitted.

@@ -21,7 +21,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 
 use self::chance::Chance;
-use self::tracer::{End, Run};
+use self::tracer::{End, TracedRun};
 use crate::chore::capture;
 use crate::test_binaries::{Binary, TIMED, WAITING, build, built, named};
 
@@ -126,7 +126,7 @@ fn chosen(mut parts: Vec<Binary>, words: &[String]) -> Vec<Binary> {
     parts
 }
 
-fn run(binary: &Binary, arguments: &Arguments, seed: u64, log: &Path) -> anyhow::Result<Run> {
+fn run(binary: &Binary, arguments: &Arguments, seed: u64, log: &Path) -> anyhow::Result<TracedRun> {
     let output = File::create(log).with_context(|| log.display().to_string())?;
     let mut command = binary.command();
     if binary.tests.is_empty() {
@@ -139,7 +139,7 @@ fn run(binary: &Binary, arguments: &Arguments, seed: u64, log: &Path) -> anyhow:
 }
 
 /// `passed, 812 pauses of 96.3 s in all among 41 threads, seed 5`.
-fn told(run: &Run, seed: u64) -> String {
+fn told(run: &TracedRun, seed: u64) -> String {
     let end = match run.end {
         End::Exit(0) => "passed".to_owned(),
         End::Exit(code) => format!("FAILED with exit code {code}"),

@@ -65,7 +65,7 @@ pub(super) enum End {
 
 /// What a run was.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Run {
+pub(super) struct TracedRun {
     /// How it ended.
     pub(super) end: End,
     /// Number of pauses.
@@ -97,14 +97,19 @@ struct Tracer {
     next: Instant,
     main: Pid,
     end: Option<End>,
-    run: Run,
+    run: TracedRun,
 }
 
 /// Runs `command` under pauses for `longest` at most; what it prints goes to `output`.
 ///
 /// # Errors
 /// When it cannot be started, or ptrace is not allowed here.
-pub(super) fn run(command: &Command, output: File, chance: Chance, longest: Duration) -> anyhow::Result<Run> {
+pub(super) fn run(
+    command: &Command,
+    output: File,
+    chance: Chance,
+    longest: Duration,
+) -> anyhow::Result<TracedRun> {
     let errors = output.try_clone().context("the output's second handle")?;
     let mut gate = behind_gate(command);
     let mut child =
@@ -136,7 +141,12 @@ fn behind_gate(command: &Command) -> Command {
     gate
 }
 
-fn trace(child: &mut Child, changes: &SignalFd, chance: Chance, longest: Duration) -> anyhow::Result<Run> {
+fn trace(
+    child: &mut Child,
+    changes: &SignalFd,
+    chance: Chance,
+    longest: Duration,
+) -> anyhow::Result<TracedRun> {
     let main = Pid::from_raw(i32::try_from(child.id()).context("a process id")?);
     let follow = Options::PTRACE_O_TRACECLONE
         | Options::PTRACE_O_TRACEFORK
@@ -156,7 +166,7 @@ fn trace(child: &mut Child, changes: &SignalFd, chance: Chance, longest: Duratio
         next: start,
         main,
         end: None,
-        run: Run { end: End::Overrun, pauses: 0, paused: Duration::ZERO, threads: 1 },
+        run: TracedRun { end: End::Overrun, pauses: 0, paused: Duration::ZERO, threads: 1 },
     };
     while tracer.end.is_none() && now() < start + longest {
         tracer.reap();
@@ -277,7 +287,7 @@ impl Tracer {
     }
 
     /// Kills what is left, and waits until it is gone.
-    fn finish(mut self, changes: &SignalFd) -> anyhow::Result<Run> {
+    fn finish(mut self, changes: &SignalFd) -> anyhow::Result<TracedRun> {
         self.run.end = self.end.unwrap_or(End::Overrun);
         for pid in self.threads.keys().filter_map(|pid| raw(*pid)) {
             kill_process(pid, rustix::process::Signal::KILL).unwrap_or_default();
