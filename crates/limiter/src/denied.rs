@@ -99,12 +99,12 @@ struct LastDenial {
 struct Minutes {
     hasher: RandomState,
     is_empty: AtomicBool,
-    places: Vec<Place>,
+    places: Vec<ClientSlot>,
 }
 
 /// A client's place.
 #[derive(Debug, Default)]
-struct Place {
+struct ClientSlot {
     /// The hash of the client; 0: the place is free.
     client: AtomicU64,
     minute: Mutex<Minute>,
@@ -232,7 +232,7 @@ impl Default for Minutes {
         Self {
             hasher: RandomState::new(),
             is_empty: AtomicBool::new(true),
-            places: (0..PLACES).map(|_| Place::default()).collect(),
+            places: (0..PLACES).map(|_| ClientSlot::default()).collect(),
         }
     }
 }
@@ -269,16 +269,16 @@ impl Minutes {
         self.hasher.hash_one(client).max(1)
     }
 
-    fn choices(&self, client: u64) -> [&Place; 2] {
+    fn choices(&self, client: u64) -> [&ClientSlot; 2] {
         [client, client >> 32].map(|hash| &self.places[hash as usize % PLACES])
     }
 
-    fn find(&self, client: u64) -> Option<&Place> {
+    fn find(&self, client: u64) -> Option<&ClientSlot> {
         self.choices(client).into_iter().find(|place| place.client.load(Ordering::Relaxed) == client)
     }
 }
 
-impl Place {
+impl ClientSlot {
     /// Has the client here from now on, if nobody is, or somebody who was not denied for a minute.
     fn take(&self, client: u64, number: u64) -> bool {
         let Some(mut minute) = self.minute.try_lock() else { return false };

@@ -30,12 +30,12 @@ use super::status::{Code, Status};
 struct Question {
     #[prost(string, tag = "1")]
     host: String,
-    #[prost(oneof = "Asked", tags = "3, 4, 5, 6, 7")]
-    asked: Option<Asked>,
+    #[prost(oneof = "ReflectionQuestion", tags = "3, 4, 5, 6, 7")]
+    asked: Option<ReflectionQuestion>,
 }
 
 #[derive(Clone, PartialEq, Eq, Oneof)]
-enum Asked {
+enum ReflectionQuestion {
     #[prost(string, tag = "3")]
     FileByName(String),
     #[prost(string, tag = "4")]
@@ -78,11 +78,11 @@ struct Files {
 #[derive(Clone, PartialEq, Eq, Message)]
 struct Services {
     #[prost(message, repeated, tag = "1")]
-    services: Vec<Service>,
+    services: Vec<ListedService>,
 }
 
 #[derive(Clone, PartialEq, Eq, Message)]
-struct Service {
+struct ListedService {
     #[prost(string, tag = "1")]
     name: String,
 }
@@ -103,13 +103,13 @@ fn answer(descriptors: &Descriptors, question: Question) -> Answer {
         )
     };
     let found = match &question.asked {
-        Some(Asked::FileByName(name)) => files(descriptors.file(name)),
-        Some(Asked::FileOfSymbol(symbol)) => files(descriptors.file_of(symbol)),
-        Some(Asked::Services(_)) => {
-            let service = |name: &str| Service { name: name.to_owned() };
+        Some(ReflectionQuestion::FileByName(name)) => files(descriptors.file(name)),
+        Some(ReflectionQuestion::FileOfSymbol(symbol)) => files(descriptors.file_of(symbol)),
+        Some(ReflectionQuestion::Services(_)) => {
+            let service = |name: &str| ListedService { name: name.to_owned() };
             Found::Services(Services { services: descriptors.services().map(service).collect() })
         }
-        Some(Asked::FileOfExtension(_) | Asked::ExtensionsOf(_)) | None => {
+        Some(ReflectionQuestion::FileOfExtension(_) | ReflectionQuestion::ExtensionsOf(_)) | None => {
             failure(Code::NotFound, "there are no extensions")
         }
     };

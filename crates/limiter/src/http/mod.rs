@@ -60,12 +60,12 @@ pub struct ApiSettings {
 /// The decision API.
 #[derive(Clone, Debug)]
 pub struct Decisions {
-    shared: Arc<Shared>,
+    shared: Arc<ApiState>,
 }
 
 /// What the routes share.
 #[derive(Debug)]
-struct Shared {
+struct ApiState {
     engine: Arc<Engine>,
     guard: Arc<Guard>,
     settings: ApiSettings,
@@ -78,7 +78,7 @@ impl Decisions {
     #[must_use]
     pub fn new(engine: Arc<Engine>, guard: Arc<Guard>, settings: ApiSettings) -> Self {
         let (untrusted, own) = (UntrustedProxy::default(), OwnCounters::default());
-        Self { shared: Arc::new(Shared { engine, guard, settings, untrusted, own }) }
+        Self { shared: Arc::new(ApiState { engine, guard, settings, untrusted, own }) }
     }
 
     /// All its routes, those among them that [`Service`] answers without the router.
@@ -153,7 +153,7 @@ pub const TEMPLATES: [&str; 8] = [
     "/v1/permits/{permit}/renew",
 ];
 
-fn router(shared: Arc<Shared>) -> Router {
+fn router(shared: Arc<ApiState>) -> Router {
     use axum::routing::{delete, get, post};
     Router::new()
         .route("/api/v1/health", get(simple::health))

@@ -27,7 +27,7 @@ use tidegate_store::StoreError;
 use tidegate_wire::resp::{Command, Encoder, Protocol};
 
 use super::outcome::{Answered, Outcome};
-use super::shared::Shared;
+use super::shared::RespState;
 use super::throttle::{Dialect, ThrottleError};
 use crate::ad_hoc::Spend;
 
@@ -109,7 +109,13 @@ impl Batch {
     }
 
     /// Adds a throttle command; one that makes no sense is answered with an error.
-    pub(super) fn throttle(&mut self, route: Route, dialect: Dialect, shared: &Shared, command: Command<'_>) {
+    pub(super) fn throttle(
+        &mut self,
+        route: Route,
+        dialect: Dialect,
+        shared: &RespState,
+        command: Command<'_>,
+    ) {
         let spend = dialect.request(command).and_then(|request| {
             let counters = shared.counters(dialect);
             let spend = counters.spend(request.key, request.limit, request.quantity, &mut self.keys)?;
@@ -139,7 +145,7 @@ impl Batch {
 
     /// Decides what is to be decided, appends all replies to `out` and their outcomes to `answered`. It is
     /// empty then.
-    pub(super) async fn settle(&mut self, shared: &Shared, out: &mut Vec<u8>, answered: &mut Answered) {
+    pub(super) async fn settle(&mut self, shared: &RespState, out: &mut Vec<u8>, answered: &mut Answered) {
         if self.decide_now(shared) {
             self.write(self.verdicts.iter().copied().map(Ok), out, answered);
         } else {
@@ -159,7 +165,7 @@ impl Batch {
 
     /// Has what is to be decided decided by a store that need not be waited for. False if it has to be: it says so
     /// of the first run already, so that nothing was charged.
-    fn decide_now(&mut self, shared: &Shared) -> bool {
+    fn decide_now(&mut self, shared: &RespState) -> bool {
         let Self { entries, keys, verdicts, .. } = self;
         let mut runs = entries.chunk_by(|one, next| one.dialect() == next.dialect());
         runs.all(|run| match run[0].dialect() {
@@ -172,14 +178,14 @@ impl Batch {
     }
 
     /// The same by a store that has to be waited for.
-    async fn decide_side_by_side(&self, shared: &Shared) -> Vec<Result<Verdict, StoreError>> {
+    async fn decide_side_by_side(&self, shared: &RespState) -> Vec<Result<Verdict, StoreError>> {
         let decisions = self.entries.iter().filter_map(|entry| Some((entry.dialect()?, entry.spend()?)));
-        let decisions: Vec<Place<'_>> =
+        let decisions: Vec<NumberedSpend<'_>> =
             decisions.enumerate().map(|(index, (dialect, spend))| (index, dialect, spend)).collect();
         let mut verdicts = Vec::with_capacity(decisions.len());
         // A transaction may have more than are decided at once.
         for together in decisions.chunks(MAX_TOGETHER) {
-            let mut chains: Vec<Vec<Place<'_>>> = Vec::new();
+            let mut chains: Vec<Vec<NumberedSpend<'_>>> = Vec::new();
             let mut of_key: HashMap<&[u8], usize> = HashMap::new();
             for place in together {
                 let chain = *of_key.entry(place.2.key(&self.keys)).or_insert(chains.len());
@@ -195,7 +201,11 @@ impl Batch {
         verdicts.into_iter().map(|(_, verdict)| verdict).collect()
     }
 
-    async fn run(&self, chain: Vec<Place<'_>>, shared: &Shared) -> Vec<(usize, Result<Verdict, StoreError>)> {
+    async fn run(
+        &self,
+        chain: Vec<NumberedSpend<'_>>,
+        shared: &RespState,
+    ) -> Vec<(usize, Result<Verdict, StoreError>)> {
         let mut decided = Vec::with_capacity(chain.len());
         for (index, dialect, spend) in chain {
             decided.push((index, shared.counters(dialect).decide(spend, &self.keys).await));
@@ -239,7 +249,7 @@ impl Batch {
 }
 
 /// Which of the decisions, and what it is about.
-type Place<'a> = (usize, Dialect, &'a Spend);
+type NumberedSpend<'a> = (usize, Dialect, &'a Spend);
 
 impl Entry {
     fn dialect(&self) -> Option<Dialect> {

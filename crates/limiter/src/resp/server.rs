@@ -40,7 +40,7 @@ use tokio::time::timeout;
 use super::batch::Batch;
 use super::outcome::{Answered, Outcome};
 use super::session::Session;
-use super::shared::Shared;
+use super::shared::RespState;
 use super::wait::{Event, READ_BYTES, Waits};
 use crate::engine::Engine;
 
@@ -87,7 +87,7 @@ pub struct Server {
 
 #[derive(Debug)]
 struct Inner {
-    sessions: Arc<Shared>,
+    sessions: Arc<RespState>,
     config: RespConfig,
     gate: Gate,
 }
@@ -97,7 +97,7 @@ impl Server {
     /// ask. The gate's statistics have the routes of [`super::TEMPLATES`].
     #[must_use]
     pub fn new(engine: &Arc<Engine>, tokens: TokensInForce, config: RespConfig, gate: Gate) -> Self {
-        let sessions = Arc::new(Shared::new(engine, tokens));
+        let sessions = Arc::new(RespState::new(engine, tokens));
         Self { inner: Arc::new(Inner { sessions, config, gate }) }
     }
 
@@ -190,7 +190,7 @@ struct Connection<'a, S> {
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
     /// Reads and answers until the client leaves, has said the last word, or the drain is over.
-    async fn converse(mut self, sessions: &Shared) -> Result<(), End> {
+    async fn converse(mut self, sessions: &RespState) -> Result<(), End> {
         let gate = self.gate;
         let mut waits = Waits::new(gate.drain.clone());
         let mut swept = false;
@@ -242,7 +242,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
         &mut self,
         received: usize,
         arrived: Instant,
-        sessions: &Shared,
+        sessions: &RespState,
     ) -> Result<Outcome, End> {
         let (mut at, mut last, mut unreadable) = (0, Outcome::Done, None);
         while last != Outcome::Over {
@@ -283,7 +283,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
     }
 
     /// Answers the commands of the batch.
-    async fn settle(&mut self, sessions: &Shared) {
+    async fn settle(&mut self, sessions: &RespState) {
         if self.batch.is_empty() {
             return;
         }

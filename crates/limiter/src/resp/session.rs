@@ -13,9 +13,9 @@ use tidegate_store::guard::Guard;
 use tidegate_wire::resp::{Command, Encoder, Limits, Protocol};
 
 use super::batch::Batch;
-use super::commands::{self, Kind, Spec};
+use super::commands::{self, CommandKind, Spec};
 use super::outcome::Outcome;
-use super::shared::Shared;
+use super::shared::RespState;
 use transaction::Transaction;
 
 /// Wrong passwords after which a connection ends.
@@ -27,7 +27,7 @@ const UNAUTHENTICATED: &str = "NOAUTH Authentication required.";
 /// A client's conversation.
 #[derive(Debug)]
 pub(super) struct Session {
-    shared: Arc<Shared>,
+    shared: Arc<RespState>,
     id: i64,
     protocol: Protocol,
     authenticated: bool,
@@ -41,7 +41,7 @@ pub(super) struct Session {
 }
 
 impl Session {
-    pub(super) fn new(shared: Arc<Shared>) -> Self {
+    pub(super) fn new(shared: Arc<RespState>) -> Self {
         let id = shared.sessions.fetch_add(1, Ordering::Relaxed) + 1;
         let judged_at = shared.tokens.version();
         let authenticated = !shared.tokens.load().demands(Scope::Decide);
@@ -102,7 +102,7 @@ impl Session {
         command: Command<'_>,
         batch: &mut Batch,
     ) -> Outcome {
-        if let Some((Spec { kind: Kind::Throttle(dialect), .. }, route)) = found
+        if let Some((Spec { kind: CommandKind::Throttle(dialect), .. }, route)) = found
             && self.authenticated
         {
             batch.throttle(route, *dialect, &self.shared, command);
@@ -123,38 +123,38 @@ impl Session {
                 refuse(out, format_args!("ERR wrong number of arguments for '{}' command", spec.name()))
             }
             // Commands of clients that may ask are in the batch.
-            Kind::Throttle(_) => refuse(out, UNAUTHENTICATED),
-            Kind::Ping => ping(command, out),
-            Kind::Hello => self.hello(command, out),
-            Kind::Auth => match command.arguments() {
+            CommandKind::Throttle(_) => refuse(out, UNAUTHENTICATED),
+            CommandKind::Ping => ping(command, out),
+            CommandKind::Hello => self.hello(command, out),
+            CommandKind::Auth => match command.arguments() {
                 2 => self.auth(b"default", argument(1), out),
                 3 => self.auth(argument(1), argument(2), out),
                 _ => refuse(out, "ERR syntax error"),
             },
-            Kind::Multi => {
+            CommandKind::Multi => {
                 self.transaction = Some(Transaction::default());
                 done(out)
             }
-            Kind::Exec => refuse(out, "ERR EXEC without MULTI"),
-            Kind::Discard => refuse(out, "ERR DISCARD without MULTI"),
-            Kind::Quit => {
+            CommandKind::Exec => refuse(out, "ERR EXEC without MULTI"),
+            CommandKind::Discard => refuse(out, "ERR DISCARD without MULTI"),
+            CommandKind::Quit => {
                 out.simple("OK");
                 Outcome::Over
             }
-            Kind::Info => {
+            CommandKind::Info => {
                 out.bulk(self.info().as_bytes());
                 Outcome::Done
             }
-            Kind::Command => describe(command, out),
-            Kind::Select if argument(1) == b"0" => done(out),
-            Kind::Select => refuse(out, "ERR DB index is out of range"),
+            CommandKind::Command => describe(command, out),
+            CommandKind::Select if argument(1) == b"0" => done(out),
+            CommandKind::Select => refuse(out, "ERR DB index is out of range"),
             // Names are for the lists that Redis can show; there is none here, so nothing is kept.
-            Kind::Client
+            CommandKind::Client
                 if [&b"setinfo"[..], b"setname"].iter().any(|it| argument(1).eq_ignore_ascii_case(it)) =>
             {
                 done(out)
             }
-            Kind::Client => refuse(out, "ERR only CLIENT SETINFO and CLIENT SETNAME are known"),
+            CommandKind::Client => refuse(out, "ERR only CLIENT SETINFO and CLIENT SETNAME are known"),
         }
     }
 

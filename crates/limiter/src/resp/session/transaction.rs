@@ -13,7 +13,7 @@ use tidegate_net::stats::Route;
 use tidegate_wire::resp::Command;
 
 use super::super::batch::Batch;
-use super::super::commands::{self, Kind, Spec};
+use super::super::commands::{self, CommandKind, Spec};
 use super::super::outcome::Outcome;
 use super::{Session, done, refuse};
 
@@ -43,14 +43,14 @@ impl Session {
         let taken = found.filter(|(spec, _)| spec.takes(command.arguments()));
         let kind = taken.map(|(spec, _)| spec.kind);
         let route = found.map_or(Route::OTHER, |(_, route)| route);
-        if self.is_closed() || kind == Some(Kind::Quit) {
+        if self.is_closed() || kind == Some(CommandKind::Quit) {
             return self.answer_now(found, command, batch);
         }
         match kind {
-            Some(Kind::Exec) if transaction.spoilt => batch.answer(self.protocol, |out| {
+            Some(CommandKind::Exec) if transaction.spoilt => batch.answer(self.protocol, |out| {
                 (route, refuse(out, "EXECABORT Transaction discarded because of previous errors."))
             }),
-            Some(Kind::Exec) => {
+            Some(CommandKind::Exec) => {
                 batch.answer(self.protocol, |out| {
                     out.array(transaction.queued.len());
                     (route, Outcome::Done)
@@ -58,11 +58,13 @@ impl Session {
                 batch.append(transaction.queued);
                 Outcome::Done
             }
-            Some(Kind::Discard) => batch.answer(self.protocol, |out| (route, done(out))),
+            Some(CommandKind::Discard) => batch.answer(self.protocol, |out| (route, done(out))),
             _ => {
                 let refusal = match found {
-                    Some((Spec { kind: Kind::Multi, .. }, _)) => Some("ERR MULTI calls can not be nested"),
-                    Some((Spec { kind: Kind::Hello | Kind::Auth, .. }, _)) => {
+                    Some((Spec { kind: CommandKind::Multi, .. }, _)) => {
+                        Some("ERR MULTI calls can not be nested")
+                    }
+                    Some((Spec { kind: CommandKind::Hello | CommandKind::Auth, .. }, _)) => {
                         Some("ERR Command not allowed inside a transaction")
                     }
                     _ if !transaction.queued.takes_more() => {
@@ -75,7 +77,7 @@ impl Session {
                     None => self.queue(&mut transaction.queued, found, command, batch),
                 };
                 // As in Redis, MULTI in MULTI is refused and spoils nothing.
-                transaction.spoilt |= outcome != Outcome::Done && kind != Some(Kind::Multi);
+                transaction.spoilt |= outcome != Outcome::Done && kind != Some(CommandKind::Multi);
                 self.transaction = Some(transaction);
                 outcome
             }
@@ -97,7 +99,7 @@ impl Session {
                 batch.answer(self.protocol, |out| {
                     out.simple("QUEUED");
                     // The command itself is counted when it is run.
-                    (commands::route_of(Kind::Multi), Outcome::Done)
+                    (commands::route_of(CommandKind::Multi), Outcome::Done)
                 })
             }
             _ => self.answer_now(found, command, batch),

@@ -16,7 +16,7 @@ use serde_json::json;
 use tidegate_access::tokens::{Credential, Scope, TokensInForce};
 use tidegate_algorithms::policy::{parse, parse_sources};
 use tidegate_limiter::engine::Engine;
-use tidegate_limiter::grpc::{Service, TEMPLATES};
+use tidegate_limiter::grpc::{GrpcService, TEMPLATES};
 use tidegate_limiter::no_match::OnNoMatch;
 use tidegate_limiter::policy_set::{AttributeSources, FileLayer, PolicySet};
 use tidegate_limiter::tally::Tallies;
@@ -107,7 +107,7 @@ async fn start_answering(
     let listen = ListenConfig::new("127.0.0.1:0".parse().unwrap(), NonZeroUsize::MIN);
     let listeners = Listeners::bind(&listen).unwrap();
     let address = listeners.address();
-    let service = Service::new(Arc::new(engine), drain.clone(), tokens);
+    let service = GrpcService::new(Arc::new(engine), drain.clone(), tokens);
     Server::new(service, config, gate).start_http2(&cores, listeners);
     drain.advance(Stage::Ready);
     let stream = tokio::net::TcpStream::connect(address).await.unwrap();
