@@ -44,7 +44,7 @@ use tidegate_algorithms::time::{Now, Tick};
 
 pub use self::bounds::{Bounds, LeaseConfig, bounds};
 use self::holding::Ask;
-use self::shard::Shard;
+use self::shard::LeaseShard;
 use self::taking::{Plan, Taking};
 use crate::guard::Guard;
 use crate::{Answer, Charge, Intent, StoreError};
@@ -72,7 +72,7 @@ pub struct LeaseStats {
 pub struct Leases {
     guard: Guard,
     config: LeaseConfig,
-    shards: Vec<Mutex<Shard>>,
+    shards: Vec<Mutex<LeaseShard>>,
     hasher: RandomState,
     /// Whether the node is about to stop: no further leases are taken.
     draining: AtomicBool,
@@ -338,7 +338,7 @@ impl Leases {
             .collect();
     }
 
-    fn shard(&self, key: &[u8]) -> &Mutex<Shard> {
+    fn shard(&self, key: &[u8]) -> &Mutex<LeaseShard> {
         let hash = self.hasher.hash_one(key);
         &self.shards[usize::try_from(hash % SHARDS as u64).unwrap_or(0)]
     }

@@ -56,7 +56,7 @@ const RESERVE_SHARE: usize = 8;
 
 /// Counters in this process.
 pub struct Memory {
-    shards: Box<[Slot]>,
+    shards: Box<[ShardSlot]>,
     reserve: Reserve,
     identity: Identity,
     max_bytes: usize,
@@ -64,7 +64,7 @@ pub struct Memory {
 
 /// A shard's place in the directory, on cache lines of its own.
 #[repr(align(128))]
-struct Slot(Mutex<Shard>);
+struct ShardSlot(Mutex<Shard>);
 
 /// What the store holds and has dropped since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -115,8 +115,8 @@ impl Memory {
     pub fn with_key(max_bytes: usize, key: HashKey) -> Self {
         let max_bytes = max_bytes.max(MIN_MAX_BYTES);
         let reserve = max_bytes / RESERVE_SHARE;
-        let count = (max_bytes - reserve) / (BUDGET + size_of::<Slot>());
-        let shards = std::iter::repeat_with(|| Slot(Mutex::new(Shard::default()))).take(count).collect();
+        let count = (max_bytes - reserve) / (BUDGET + size_of::<ShardSlot>());
+        let shards = std::iter::repeat_with(|| ShardSlot(Mutex::new(Shard::default()))).take(count).collect();
         Self { shards, reserve: Reserve::new(reserve), identity: Identity::new(key), max_bytes }
     }
 
@@ -186,7 +186,7 @@ impl Memory {
             sum.expired += census.expired;
             fullest = fullest.max(census.entries);
         }
-        let directory = self.shards.len() * size_of::<Slot>();
+        let directory = self.shards.len() * size_of::<ShardSlot>();
         Stats {
             entries: sum.entries,
             bytes: sum.bytes + directory as u64,

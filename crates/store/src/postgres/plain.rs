@@ -39,14 +39,14 @@ pub(super) struct Plain<'o> {
 #[derive(Clone, Debug)]
 struct Counter<'o> {
     key: &'o [u8],
-    question: Question<'o>,
+    question: CounterQuestion<'o>,
     /// Places of the operations in the batch.
     places: Vec<usize>,
 }
 
 /// What an operation asks of its only counter.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Question<'o> {
+struct CounterQuestion<'o> {
     limit: &'o WireLimit,
     cost: u32,
     spends: bool,
@@ -165,7 +165,7 @@ impl<'o> Plain<'o> {
     }
 }
 
-impl Question<'_> {
+impl CounterQuestion<'_> {
     /// What one operation adds to the used quantity, at least 1.
     fn price(&self) -> u64 {
         let unit = if self.limit.is_bucket() { self.limit.numbers[0] } else { 1 };
@@ -181,7 +181,7 @@ impl Counter<'_> {
 
     /// Decides its operations in turn, over what the statement found.
     fn replies(&self, found: [u64; 3], operations: &[Operation]) -> impl Iterator<Item = (usize, Reply)> {
-        let Question { limit, cost, spends } = self.question;
+        let CounterQuestion { limit, cost, spends } = self.question;
         let (limit, mut state, now) = limit.recall(found);
         self.places.iter().map(move |place| {
             let verdict = limit.check(&mut state, now, cost.into());
@@ -207,14 +207,14 @@ fn read(row: &Row) -> Result<(i64, Option<[u64; 3]>), Error> {
 }
 
 /// What the operation asks, if that is plain.
-fn question(operation: &Operation) -> Option<Question<'_>> {
+fn question(operation: &Operation) -> Option<CounterQuestion<'_>> {
     let [charge] = &operation.charges[..] else { return None };
     let spends = match operation.kind {
         Kind::Spend(_) => charge.cost > 0,
         Kind::Peek => false,
         Kind::Refund | Kind::Reset | Kind::Renew(_) | Kind::Release(_) => return None,
     };
-    let question = Question { limit: &charge.limit, cost: charge.cost, spends };
+    let question = CounterQuestion { limit: &charge.limit, cost: charge.cost, spends };
     // A bucket's statement always writes, so that what it writes must say something.
     let writes = spends && question.price() <= charge.limit.capacity();
     (charge.limit.is_plain() && (writes || !charge.limit.is_bucket())).then_some(question)

@@ -23,7 +23,7 @@ use tidegate_algorithms::time::Now;
 
 use super::config::{Address, RedisConfig};
 use super::keys::{TAGS, crc16, tag_text};
-use super::link::{Link, Target};
+use super::link::{RedisLink, Target};
 use super::open::{open, unsent};
 use crate::batch::{Failure, Lane, Operation, Reply};
 
@@ -142,7 +142,8 @@ impl Map {
         let config = &self.config;
         let connections = config.connections.clamp(1, super::MAX_CONNECTIONS);
         let lanes = known.lanes.entry(owner).or_insert_with_key(|owner| {
-            let link = |index| Link::new(Target::Fixed(owner.clone()), Arc::clone(config), false, index == 0);
+            let link =
+                |index| RedisLink::new(Target::Fixed(owner.clone()), Arc::clone(config), false, index == 0);
             (0..connections).map(|index| Lane::start(link(index))).collect()
         });
         (Some(lanes[usize::from(tag) % lanes.len()].clone()), version)

@@ -45,7 +45,7 @@ use self::cluster::Cluster;
 pub use self::config::RedisConfig;
 use self::config::{DecidingClock, Topology};
 pub(crate) use self::examine::examine;
-use self::link::{Link, Target};
+use self::link::{RedisLink, Target};
 pub use self::url::UrlError;
 use crate::Charge;
 use crate::batch::{Failure, Kind, Lane, Operation, Reply, open_all};
@@ -78,7 +78,7 @@ impl Redis {
         let topology = config.topology.clone();
         let config = Arc::new(config);
         let one = |target: &Target| {
-            let link = |index| Link::new(target.clone(), Arc::clone(&config), true, index == 0);
+            let link = |index| RedisLink::new(target.clone(), Arc::clone(&config), true, index == 0);
             let count = config.connections.clamp(1, MAX_CONNECTIONS);
             Route::One((0..count).map(|index| Lane::start(link(index))).collect())
         };
