@@ -26,7 +26,7 @@ struct Kind {
 
 /// One connection's reply.
 #[derive(Default)]
-pub(crate) struct Connection {
+pub(crate) struct RespConnection {
     request: u32,
     /// The reply so far.
     reply: Vec<u8>,
@@ -59,20 +59,20 @@ impl Kind {
 }
 
 impl Protocol for Resp {
-    type State = Connection;
+    type State = RespConnection;
 
-    fn fresh(&self) -> Connection {
-        Connection::default()
+    fn fresh(&self) -> RespConnection {
+        RespConnection::default()
     }
 
-    fn request<'a>(&'a mut self, state: &mut Connection) -> &'a [u8] {
+    fn request<'a>(&'a mut self, state: &mut RespConnection) -> &'a [u8] {
         let picked = self.requests.pick();
         state.request = picked as u32;
         state.reply.clear();
         self.requests.resp(picked)
     }
 
-    fn receive(&mut self, state: &mut Connection, bytes: &[u8]) -> Reply {
+    fn receive(&mut self, state: &mut RespConnection, bytes: &[u8]) -> Reply {
         if state.reply.len() + bytes.len() > MAX_REPLY {
             return Reply::Broken;
         }
@@ -87,7 +87,7 @@ impl Protocol for Resp {
         }
     }
 
-    fn closed(&mut self, _: &mut Connection) -> Reply {
+    fn closed(&mut self, _: &mut RespConnection) -> Reply {
         Reply::More
     }
 }

@@ -15,7 +15,7 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::options::{Beyond, FaultKind, MAX_LEAK, Options};
+use super::options::{Beyond, FaultKind, MAX_LEAK, StubOptions};
 use crate::epoch::nanos;
 
 const SECOND: u64 = 1_000_000_000;
@@ -35,7 +35,7 @@ pub(super) struct Fate {
 
 /// State that all threads share.
 pub(super) struct Behaviour {
-    options: Options,
+    options: StubOptions,
     plain: bool,
     /// Arrival of the first request, `u64::MAX` before it.
     first: AtomicU64,
@@ -53,7 +53,7 @@ struct Shared {
 }
 
 impl Behaviour {
-    pub(super) fn new(options: Options) -> Self {
+    pub(super) fn new(options: StubOptions) -> Self {
         let tokens = match options.admission {
             Some(admission) => match admission.beyond {
                 Beyond::Rate(rate) => rate * BURST_SECONDS,
@@ -191,8 +191,8 @@ mod tests {
     use proptest::prelude::*;
     use std::time::Duration;
 
-    fn behaviour(change: impl FnOnce(&mut Options)) -> Behaviour {
-        let mut options = Options::new(([127, 0, 0, 1], 0).into());
+    fn behaviour(change: impl FnOnce(&mut StubOptions)) -> Behaviour {
+        let mut options = StubOptions::new(([127, 0, 0, 1], 0).into());
         change(&mut options);
         Behaviour::new(options)
     }

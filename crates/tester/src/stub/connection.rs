@@ -2,11 +2,11 @@
 
 use std::{io::Write as _, os::fd::OwnedFd};
 
-use super::{behaviour::Fate, options::Options};
+use super::{behaviour::Fate, options::StubOptions};
 
 /// Where a connection is in its exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stage {
+pub(super) enum ExchangeStage {
     /// Waiting for a request, or in the middle of one.
     Reading,
     /// A request waits for its time, for the upstream, or for ever.
@@ -35,9 +35,9 @@ impl Ask {
     }
 }
 
-pub(super) struct Connection {
+pub(super) struct StubConnection {
     pub(super) fd: OwnedFd,
-    pub(super) stage: Stage,
+    pub(super) stage: ExchangeStage,
     pub(super) ask: Ask,
     /// The head of the present request was read; `body_left` bytes follow.
     pub(super) in_body: bool,
@@ -52,11 +52,11 @@ pub(super) struct Connection {
     pub(super) fate: Option<Fate>,
 }
 
-impl Connection {
+impl StubConnection {
     pub(super) fn new(fd: OwnedFd) -> Self {
         Self {
             fd,
-            stage: Stage::Reading,
+            stage: ExchangeStage::Reading,
             ask: Ask::Work,
             in_body: false,
             body_left: 0,
@@ -74,7 +74,7 @@ impl Connection {
 #[derive(Default)]
 pub(super) struct Place {
     pub(super) generation: u32,
-    pub(super) connection: Option<Connection>,
+    pub(super) connection: Option<StubConnection>,
 }
 
 /// Replies, rendered once.
@@ -85,7 +85,7 @@ pub(super) struct Replies {
 }
 
 impl Replies {
-    pub(super) fn new(options: &Options) -> Self {
+    pub(super) fn new(options: &StubOptions) -> Self {
         let body = match &options.body {
             Some(text) => text.as_bytes().to_vec(),
             None => vec![b'x'; options.body_bytes as usize],
@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn pieces_add_up_to_the_whole_reply() {
-        let mut options = Options::new(([127, 0, 0, 1], 0).into());
+        let mut options = StubOptions::new(([127, 0, 0, 1], 0).into());
         (options.body_bytes, options.body_pieces) = (10, 4);
         let replies = Replies::new(&options);
         let (mut whole, mut first) = (Vec::new(), Vec::new());

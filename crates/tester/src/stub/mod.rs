@@ -30,7 +30,7 @@ use thiserror::Error;
 use crate::{epoch::Epoch, load::Stop};
 use server::{Common, Server};
 
-pub use options::{Admission, Beyond, Fault, FaultKind, Freeze, MAX_LEAK, Options, Stall, Upstream};
+pub use options::{Admission, Beyond, Fault, FaultKind, Freeze, MAX_LEAK, Stall, StubOptions, Upstream};
 pub use stats::Stats;
 
 /// Why a stub could not start, or ended.
@@ -70,7 +70,7 @@ impl Stub {
     ///
     /// # Errors
     /// When the address cannot be listened on, or a limit or a thread cannot be had.
-    pub fn start(options: Options, stop: Stop) -> Result<Self, StubError> {
+    pub fn start(options: StubOptions, stop: Stop) -> Result<Self, StubError> {
         if let Some(count) = options.max_descriptors {
             let maximum = getrlimit(Resource::Nofile).maximum;
             setrlimit(Resource::Nofile, Rlimit { current: Some(count), maximum })
@@ -149,7 +149,7 @@ impl Drop for Stub {
 ///
 /// # Errors
 /// As [`Stub::start`], or when a thread failed.
-pub fn run(options: Options, stop: Stop) -> Result<Stats, StubError> {
+pub fn run(options: StubOptions, stop: Stop) -> Result<Stats, StubError> {
     Stub::start(options, stop)?.join()
 }
 

@@ -25,8 +25,8 @@ use rustix::{
 
 use super::{
     behaviour::Behaviour,
-    connection::{Connection, Place, Replies, Stage},
-    options::Options,
+    connection::{ExchangeStage, Place, Replies, StubConnection},
+    options::StubOptions,
     stats::Counters,
     upstream::{Pool, TOKEN},
 };
@@ -50,7 +50,7 @@ const READ_BUFFER: usize = 64 << 10;
 #[derive(Clone)]
 pub(super) struct Common {
     pub(super) epoch: Epoch,
-    pub(super) options: Arc<Options>,
+    pub(super) options: Arc<StubOptions>,
     pub(super) behaviour: Arc<Behaviour>,
     pub(super) counters: Arc<Counters>,
     pub(super) stop: Stop,
@@ -220,7 +220,7 @@ impl Server {
         // 31 bits: the highest bit of a token is the upstream's.
         place.generation = (place.generation + 1) & (u32::MAX >> 1);
         self.poller.add(&fd, u64::from(place.generation) << 32 | u64::from(id))?;
-        place.connection = Some(Connection::new(fd));
+        place.connection = Some(StubConnection::new(fd));
         self.common.counters.opened();
         Ok(())
     }
@@ -237,7 +237,7 @@ impl Server {
         if connection.fate.is_some() {
             self.common.behaviour.leave();
         }
-        if connection.stage != Stage::Reading {
+        if connection.stage != ExchangeStage::Reading {
             self.common.counters.left(None);
         }
     }
