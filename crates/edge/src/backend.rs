@@ -10,7 +10,7 @@ use tidegate_algorithms::balance::eligibility::EjectionSettings;
 use tidegate_algorithms::balance::round_trip::RoundTrip;
 use tidegate_algorithms::time::Tick;
 use tidegate_upstream::backend::{Backend, BackendSettings, Target};
-use tidegate_wire::proxy_protocol::Version;
+use tidegate_wire::proxy_protocol::ProxyVersion;
 use tokio::sync::Notify;
 
 use crate::config::{BackendConfig, Probe};
@@ -103,21 +103,21 @@ impl Known {
     }
 
     /// Has checks begin as connections do.
-    pub(crate) fn set_header(&self, header: Option<Version>) {
+    pub(crate) fn set_header(&self, header: Option<ProxyVersion>) {
         let number = match header {
             None => 0,
-            Some(Version::One) => 1,
-            Some(Version::Two) => 2,
+            Some(ProxyVersion::One) => 1,
+            Some(ProxyVersion::Two) => 2,
         };
         self.header.store(number, Relaxed);
     }
 
     /// The version of the PROXY protocol that it is spoken to with.
-    pub(crate) fn header(&self) -> Option<Version> {
+    pub(crate) fn header(&self) -> Option<ProxyVersion> {
         match self.header.load(Relaxed) {
             0 => None,
-            1 => Some(Version::One),
-            _ => Some(Version::Two),
+            1 => Some(ProxyVersion::One),
+            _ => Some(ProxyVersion::Two),
         }
     }
 

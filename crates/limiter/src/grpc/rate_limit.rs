@@ -215,12 +215,12 @@ fn mark(decisions: &[Decision]) -> Option<rls::Metadata> {
 }
 
 fn code(allowed: bool) -> i32 {
-    if allowed { rls::Code::Ok.into() } else { rls::Code::OverLimit.into() }
+    if allowed { rls::RateLimitCode::Ok.into() } else { rls::RateLimitCode::OverLimit.into() }
 }
 
-fn status(decision: &Decision) -> rls::Status {
+fn status(decision: &Decision) -> rls::DescriptorStatus {
     let deciding = decision.deciding();
-    rls::Status {
+    rls::DescriptorStatus {
         code: code(decision.allowed),
         current_limit: deciding.map(current_limit),
         limit_remaining: deciding.map_or(0, |part| narrow(part.verdict.remaining)),

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http::header::{HeaderValue, RETRY_AFTER};
 use http::{HeaderMap, HeaderName};
 use tidegate_net::http::Head;
-use tidegate_wire::rate_limit_fields::{self, Item, Unit};
+use tidegate_wire::rate_limit_fields::{self, Item, QuotaUnit};
 
 use super::ApiState;
 use crate::decision::{Decision, Part};
@@ -92,7 +92,7 @@ fn item(part: &Part, allowed: bool) -> Item<'_> {
         policy: &part.policy,
         quota: part.quota,
         window_seconds: part.window_seconds,
-        unit: if part.concurrent { Unit::ConcurrentRequests } else { Unit::Requests },
+        unit: if part.concurrent { QuotaUnit::ConcurrentRequests } else { QuotaUnit::Requests },
         remaining: part.verdict.remaining,
         wait_seconds: if allowed { None } else { part.wait().map(rate_limit_fields::whole_seconds) },
         next_seconds: rate_limit_fields::whole_seconds(part.verdict.next),

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use tidegate_access::tokens::{Credential, Denial, Scope};
 use tidegate_net::stats::Route;
 use tidegate_store::guard::Guard;
-use tidegate_wire::resp::{Command, Encoder, Limits, Protocol};
+use tidegate_wire::resp::{Command, CommandLimits, Encoder, Protocol};
 
 use super::batch::Batch;
 use super::commands::{self, CommandKind, Spec};
@@ -69,8 +69,8 @@ impl Session {
     }
 
     /// How much the client may send as one command.
-    pub(super) fn limits(&self) -> &'static Limits {
-        if self.authenticated { &Limits::OPEN } else { &Limits::BEFORE_AUTH }
+    pub(super) fn limits(&self) -> &'static CommandLimits {
+        if self.authenticated { &CommandLimits::OPEN } else { &CommandLimits::BEFORE_AUTH }
     }
 
     /// Adds one command, which has at least a name, to `batch`.

@@ -15,7 +15,7 @@ use thiserror::Error;
 
 use super::{
     chunked::{Chunked, Part},
-    head::{Framing, HeadError, Line, Lines},
+    head::{Framing, HeadError, HeaderLines, Line},
 };
 
 /// Bounds on one reply.
@@ -281,7 +281,7 @@ struct Head {
 
 impl Head {
     fn parse(bytes: &[u8]) -> Result<Option<Self>, HeadError> {
-        let mut lines = Lines::new(bytes);
+        let mut lines = HeaderLines::new(bytes);
         let (minor, status) = match lines.next() {
             Line::Text(line) => status_line(line).ok_or(HeadError::StartLine)?,
             Line::End(_) => return Err(HeadError::StartLine),

@@ -41,7 +41,7 @@ pub use reply::{exported, exported_json, refused, refused_json};
 
 /// What became of a request's points.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct ExportCounts {
     /// Points that became lines.
     pub points: usize,
     /// Points that say that there is no value.
@@ -60,7 +60,7 @@ pub struct Counts {
     pub error: Option<MetricError>,
 }
 
-impl Counts {
+impl ExportCounts {
     /// Points that are left out entirely.
     #[must_use]
     pub fn left_out(&self) -> usize {
@@ -103,8 +103,8 @@ pub enum ExportError {
 ///
 /// # Errors
 /// When nothing of the request is to be kept. What `writer` holds then is of no use.
-pub fn read_request(body: &[u8], writer: &mut LineWriter) -> Result<Counts, ExportError> {
-    let mut reading = Reading { writer, counts: Counts::default() };
+pub fn read_request(body: &[u8], writer: &mut LineWriter) -> Result<ExportCounts, ExportError> {
+    let mut reading = ExportReading { writer, counts: ExportCounts::default() };
     for field in Fields::of(body) {
         if let (1, resource_metrics) = field? {
             reading.read_resource(resource_metrics.bytes()?)?;
@@ -113,9 +113,9 @@ pub fn read_request(body: &[u8], writer: &mut LineWriter) -> Result<Counts, Expo
     Ok(reading.counts)
 }
 
-struct Reading<'w> {
+struct ExportReading<'w> {
     writer: &'w mut LineWriter,
-    counts: Counts,
+    counts: ExportCounts,
 }
 
 /// A metric's description, without its points.
@@ -128,7 +128,7 @@ struct About<'a> {
     is_delta: bool,
 }
 
-impl Reading<'_> {
+impl ExportReading<'_> {
     fn read_resource(&mut self, resource_metrics: &[u8]) -> Result<(), ExportError> {
         let mut resource = Attributes::default();
         for field in Fields::of(resource_metrics) {

@@ -3,7 +3,7 @@
 use prost::Message;
 use serde_json::json;
 
-use super::Counts;
+use super::ExportCounts;
 
 #[derive(Clone, PartialEq, Message)]
 struct Exported {
@@ -30,7 +30,7 @@ struct Status {
 
 /// `ExportMetricsServiceResponse` in protobuf.
 #[must_use]
-pub fn exported(counts: &Counts) -> Vec<u8> {
+pub fn exported(counts: &ExportCounts) -> Vec<u8> {
     let partial_success = counts.is_partial().then(|| PartialSuccess {
         rejected_data_points: i64::try_from(counts.left_out()).unwrap_or(i64::MAX),
         error_message: counts.reason(),
@@ -40,7 +40,7 @@ pub fn exported(counts: &Counts) -> Vec<u8> {
 
 /// The same in JSON.
 #[must_use]
-pub fn exported_json(counts: &Counts) -> Vec<u8> {
+pub fn exported_json(counts: &ExportCounts) -> Vec<u8> {
     let reply = if counts.is_partial() {
         // A number of 64 bits is a text there.
         json!({ "partialSuccess": {
