@@ -49,13 +49,13 @@ pub(super) fn look(settings: &Settings, processes: &Processes) -> Seen {
     let metadata = fs::metadata(&path).ok();
     let folder = metadata.as_ref().map(|it| (it.mode() & 0o7777, it.uid()));
     let place = nearest(&path);
-    let mut files = Files::default();
+    let mut files = FolderContent::default();
     if let Some((_, owner)) = folder {
         files.count(&path, owner, 0);
     }
     let intake_grows = match settings.intake.listen {
         Some(_) => {
-            let mut log = Files::default();
+            let mut log = FolderContent::default();
             log.count(&path.join(INTAKE_FOLDER), 0, 0);
             settings.intake.retain_bytes.0.saturating_sub(log.bytes)
         }
@@ -89,13 +89,13 @@ fn nearest(path: &Path) -> PathBuf {
 
 /// Files below a folder.
 #[derive(Debug, Default)]
-struct Files {
+struct FolderContent {
     count: usize,
     bytes: u64,
     stranger: Option<(PathBuf, u32)>,
 }
 
-impl Files {
+impl FolderContent {
     fn count(&mut self, folder: &Path, owner: u32, depth: usize) {
         let entries = match fs::read_dir(folder) {
             Err(error) if error.kind() == ErrorKind::NotFound => return,
@@ -230,7 +230,7 @@ mod tests {
         let missing = folder.path().join("a/b");
         assert_eq!(nearest(&missing), folder.path());
         fs::write(folder.path().join("file"), vec![1; 9_000]).unwrap();
-        let mut files = Files::default();
+        let mut files = FolderContent::default();
         files.count(folder.path(), fs::metadata(folder.path()).unwrap().uid(), 0);
         assert!(files.bytes >= 9_000 && files.count == 1 && files.stranger.is_none(), "{files:?}");
         files.count(folder.path(), u32::MAX, 0);
