@@ -37,7 +37,7 @@ const RESERVED: [&str; 2] = ["domain", "descriptor_keys"];
 
 /// A file's rules as policies.
 #[derive(Debug)]
-pub(super) struct Imported {
+pub(super) struct ImportedPolicies {
     /// The text of a configuration file.
     pub(super) toml: String,
     /// How many policies it has.
@@ -47,7 +47,7 @@ pub(super) struct Imported {
 }
 
 /// Imports `bytes`, which come from the file called `name`.
-pub(super) fn import(bytes: &[u8], name: &str) -> Result<Imported, Vec<Finding>> {
+pub(super) fn import(bytes: &[u8], name: &str) -> Result<ImportedPolicies, Vec<Finding>> {
     let DomainRead { domain, mut warnings } = read(bytes)?;
     let mut translator = Translator::of(&domain);
     translator.siblings(&domain.descriptors, &mut Vec::new());
@@ -69,7 +69,7 @@ pub(super) fn import(bytes: &[u8], name: &str) -> Result<Imported, Vec<Finding>>
     for (rule, policy) in rules.iter().zip(&policies) {
         write_policy(&mut toml, rule, policy);
     }
-    Ok(Imported { toml, policies: policies.len(), warnings })
+    Ok(ImportedPolicies { toml, policies: policies.len(), warnings })
 }
 
 fn finding(place: Position, path: &str, problem: impl Into<String>, accepted: impl Into<String>) -> Finding {
