@@ -6,7 +6,7 @@
 use serde_json::{Map, Value, json};
 
 use super::super::product::{Document, Product, Source};
-use super::Importer;
+use super::BootstrapImporter;
 use super::fields::{Fields, Taken};
 
 /// Keys without effect on replies.
@@ -22,7 +22,7 @@ const IGNORED: [&str; 9] = [
     "common_lb_config",
 ];
 
-impl<'y> Importer<'y> {
+impl<'y> BootstrapImporter<'y> {
     /// The upstream of a cluster, which is tried `attempts` times. `None`: it is listed.
     pub(super) fn upstream(&mut self, name: &str, attempts: u64, by: &Source, path: &str) -> Option<String> {
         if let Some((upstream, known)) = self.used.get(name) {

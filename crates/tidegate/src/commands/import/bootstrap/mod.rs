@@ -27,7 +27,7 @@ use cluster::address;
 use fields::{Fields, Taken};
 
 /// What is made, and what is known of the whole file.
-struct Importer<'y> {
+struct BootstrapImporter<'y> {
     product: Product,
     clusters: BTreeMap<&'y str, Taken<'y>>,
     /// Upstreams of clusters, and how often they are tried.
@@ -47,7 +47,7 @@ pub(super) fn root(bytes: &[u8]) -> Option<Node> {
 
 /// Imports a bootstrap.
 pub(super) fn import(root: &Node, name: &Arc<str>) -> Imported {
-    let mut importer = Importer {
+    let mut importer = BootstrapImporter {
         product: Product::default(),
         clusters: BTreeMap::new(),
         used: BTreeMap::new(),
@@ -63,7 +63,7 @@ pub(super) fn import(root: &Node, name: &Arc<str>) -> Imported {
     importer.product.finish(&format!("# Imported from Envoy's {}.\n", comment(name)))
 }
 
-impl<'y> Importer<'y> {
+impl<'y> BootstrapImporter<'y> {
     fn resources(&mut self, mut resources: Fields<'y>) {
         for taken in resources.list("clusters", &mut self.product) {
             match taken.fields(&mut self.product).text("name") {

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::super::product::Document;
-use super::Importer;
+use super::BootstrapImporter;
 use super::fields::{Fields, Taken};
 use super::matching::Match;
 
@@ -23,7 +23,7 @@ struct Edits {
     remove: [Vec<Value>; 2],
 }
 
-impl<'y> Importer<'y> {
+impl<'y> BootstrapImporter<'y> {
     /// A `route_config`.
     pub(super) fn routes(&mut self, taken: &Taken<'y>, is_guarded: bool) {
         let mut fields = taken.fields(&mut self.product);
