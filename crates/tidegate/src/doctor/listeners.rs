@@ -11,7 +11,7 @@ const AREA: &str = "ports";
 
 /// What was seen of one address.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Seen {
+pub(super) struct SeenListener {
     /// The setting that names it.
     setting: String,
     address: SocketAddr,
@@ -38,7 +38,7 @@ enum State {
 }
 
 /// Binds each address for a moment.
-pub(super) fn look(config: &Config, server: Option<&Process>, processes: &Processes) -> Vec<Seen> {
+pub(super) fn look(config: &Config, server: Option<&Process>, processes: &Processes) -> Vec<SeenListener> {
     let is_shared = config.settings.runtime.share_ports;
     wanted(config)
         .into_iter()
@@ -55,7 +55,7 @@ pub(super) fn look(config: &Config, server: Option<&Process>, processes: &Proces
                 }
                 state => state,
             };
-            Seen { setting, address, state }
+            SeenListener { setting, address, state }
         })
         .collect()
 }
@@ -102,7 +102,7 @@ fn state(
 }
 
 /// What follows from it.
-pub(super) fn judge(seen: &[Seen]) -> Vec<Finding> {
+pub(super) fn judge(seen: &[SeenListener]) -> Vec<Finding> {
     let mut found = Vec::new();
     for (state, said) in [
         (State::Free, "free"),
@@ -123,7 +123,7 @@ pub(super) fn judge(seen: &[Seen]) -> Vec<Finding> {
     found
 }
 
-fn fault(Seen { setting, address, state }: &Seen) -> Option<Finding> {
+fn fault(SeenListener { setting, address, state }: &SeenListener) -> Option<Finding> {
     let elsewhere = format!("choose another address for {setting}");
     let (what, repair) = match state {
         State::Free | State::Own | State::Kept | State::Shared => return None,
@@ -184,8 +184,11 @@ mod tests {
 
     #[test]
     fn a_fault_names_the_setting_the_address_and_who_has_it() {
-        let seen =
-            |state| Seen { setting: "http.listen".into(), address: ([127, 0, 0, 1], 4000).into(), state };
+        let seen = |state| SeenListener {
+            setting: "http.listen".into(),
+            address: ([127, 0, 0, 1], 4000).into(),
+            state,
+        };
         let all = [State::Free, State::Own, State::Taken(Some(process(9, "nginx")))].map(seen);
         let found = judge(&all);
         assert_eq!(found.len(), 3);
