@@ -13,7 +13,7 @@ const SOON_DAYS: u64 = 14;
 
 /// What was seen of the files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Seen {
+pub(super) struct SeenTls {
     /// Listener, certificate, and seconds for which it is good.
     good: Vec<(String, String, u64)>,
     /// Why others cannot be used.
@@ -21,7 +21,7 @@ pub(super) struct Seen {
 }
 
 /// Reads the files as the server would.
-pub(super) fn look(config: &Config) -> Seen {
+pub(super) fn look(config: &Config) -> SeenTls {
     match load_tls(config, &NamedCertificates::default()) {
         Ok(loaded) => {
             let good = loaded.iter().flat_map(|it| {
@@ -29,16 +29,16 @@ pub(super) fn look(config: &Config) -> Seen {
                 let certificates = it.tls.certificates().into_iter();
                 certificates.map(move |(file, left)| (label.clone(), file.display().to_string(), left))
             });
-            Seen { good: good.collect(), unusable: Vec::new() }
+            SeenTls { good: good.collect(), unusable: Vec::new() }
         }
         Err(mistakes) => {
-            Seen { good: Vec::new(), unusable: mistakes.iter().map(ToString::to_string).collect() }
+            SeenTls { good: Vec::new(), unusable: mistakes.iter().map(ToString::to_string).collect() }
         }
     }
 }
 
 /// What follows from it.
-pub(super) fn judge(seen: &Seen) -> Vec<Finding> {
+pub(super) fn judge(seen: &SeenTls) -> Vec<Finding> {
     let unusable = seen.unusable.iter().map(|why| {
         Finding::problem(
             AREA,
@@ -65,15 +65,16 @@ mod tests {
 
     #[test]
     fn a_certificate_that_ends_soon_is_a_warning() {
-        let of = |days| Seen { good: vec![("api".into(), "/c.pem".into(), days * DAY)], ..Seen::default() };
+        let of =
+            |days| SeenTls { good: vec![("api".into(), "/c.pem".into(), days * DAY)], ..SeenTls::default() };
         assert_eq!(judge(&of(90))[0].level, Level::Ok);
         let soon = &judge(&of(3))[0];
         assert_eq!(
             (soon.level, soon.what.as_str()),
             (Level::Warning, "api: the certificate in /c.pem ends in 3 days")
         );
-        assert!(judge(&Seen::default()).is_empty());
-        let unusable = Seen { unusable: vec!["http.tls_key: x".into()], ..Seen::default() };
+        assert!(judge(&SeenTls::default()).is_empty());
+        let unusable = SeenTls { unusable: vec!["http.tls_key: x".into()], ..SeenTls::default() };
         assert_eq!(judge(&unusable)[0].level, Level::Problem);
     }
 }
