@@ -17,7 +17,7 @@ use crate::config::{self, Environment, File, Flags};
 
 /// Where a document comes from.
 #[derive(Clone, Debug)]
-pub(super) struct Source {
+pub(super) struct SourceLocation {
     pub(super) file: Arc<str>,
     pub(super) place: Position,
 }
@@ -25,12 +25,12 @@ pub(super) struct Source {
 /// A table of the file that is being made, its keys in the order in which they are written.
 #[derive(Debug)]
 pub(super) struct Document {
-    pub(super) source: Source,
+    pub(super) source: SourceLocation,
     pub(super) fields: Vec<(&'static str, Value)>,
 }
 
 impl Document {
-    pub(super) fn new(source: Source) -> Self {
+    pub(super) fn new(source: SourceLocation) -> Self {
         Self { source, fields: Vec::new() }
     }
 
@@ -58,12 +58,12 @@ pub(super) struct Product {
 
 impl Product {
     /// Something has no effect here, or another one.
-    pub(super) fn differs(&mut self, source: &Source, path: &str, problem: impl Into<String>) {
+    pub(super) fn differs(&mut self, source: &SourceLocation, path: &str, problem: impl Into<String>) {
         self.warnings.push(located(source, path, problem.into(), String::new()));
     }
 
     /// Something was not understood.
-    pub(super) fn lacks(&mut self, source: &Source, path: &str, problem: impl Into<String>) {
+    pub(super) fn lacks(&mut self, source: &SourceLocation, path: &str, problem: impl Into<String>) {
         self.missing.push(located(source, path, problem.into(), String::new()));
     }
 
@@ -125,7 +125,7 @@ fn refused(toml: &str, lists: &[(&str, &Vec<Document>)]) -> Vec<Located> {
     let Err(mistakes) = config::load(Some(file), &Environment::default(), &Flags::default()) else {
         return Vec::new();
     };
-    let unknown = Source { file: "".into(), place: Position { line: 1, column: 1 } };
+    let unknown = SourceLocation { file: "".into(), place: Position { line: 1, column: 1 } };
     let located = |mistake: &config::Mistake| {
         let document = lists.iter().find_map(|(table, documents)| {
             let (index, rest) = mistake.path.strip_prefix(table)?.strip_prefix('[')?.split_once(']')?;
@@ -138,7 +138,7 @@ fn refused(toml: &str, lists: &[(&str, &Vec<Document>)]) -> Vec<Located> {
     mistakes.list().iter().map(located).collect()
 }
 
-fn located(source: &Source, path: &str, problem: String, accepted: String) -> Located {
+fn located(source: &SourceLocation, path: &str, problem: String, accepted: String) -> Located {
     let finding = Finding { place: source.place, path: path.to_owned(), problem, accepted };
     Located { file: Arc::clone(&source.file), finding }
 }

@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::super::product::{Document, Product, Source};
+use super::super::product::{Document, Product, SourceLocation};
 use super::BootstrapImporter;
 use super::fields::{Fields, Taken};
 
@@ -24,7 +24,13 @@ const IGNORED: [&str; 9] = [
 
 impl<'y> BootstrapImporter<'y> {
     /// The upstream of a cluster, which is tried `attempts` times. `None`: it is listed.
-    pub(super) fn upstream(&mut self, name: &str, attempts: u64, by: &Source, path: &str) -> Option<String> {
+    pub(super) fn upstream(
+        &mut self,
+        name: &str,
+        attempts: u64,
+        by: &SourceLocation,
+        path: &str,
+    ) -> Option<String> {
         if let Some((upstream, known)) = self.used.get(name) {
             if *known == attempts {
                 return Some(upstream.clone());

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use super::super::product::{Document, Source};
+use super::super::product::{Document, SourceLocation};
 use super::Importer;
 use super::files::Node;
 use super::scope::Scope;
@@ -214,7 +214,7 @@ impl<'n> Importer<'n> {
         of: &str,
         servers: Vec<Value>,
         settings: &[(&'static str, Value)],
-        source: Source,
+        source: SourceLocation,
     ) -> String {
         let name = self.product.name(&[of, "backup"]);
         let mut document = Document::new(source);
