@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::super::product::Document;
 use super::Importer;
 use super::files::Node;
-use super::forward::Target;
+use super::forward::ProxyPass;
 use super::scope::Scope;
 
 /// Fields that servers are told whatever the route says, with the variables that say the same.
@@ -25,7 +25,7 @@ const TOLD: [(&str, &[&str]); 9] = [
 ];
 
 impl<'n> Importer<'n> {
-    pub(super) fn request_fields(&mut self, target: &Target<'n>, scope: &Scope<'n>, route: &mut Document) {
+    pub(super) fn request_fields(&mut self, target: &ProxyPass<'n>, scope: &Scope<'n>, route: &mut Document) {
         let (mut set, mut remove) = (Map::new(), Vec::new());
         let mut names_host = false;
         for node in scope.all("proxy_set_header") {

@@ -14,14 +14,14 @@ use super::upstream::Destination;
 const MAX_BODY: u64 = 1 << 20;
 
 /// A `proxy_pass` in its parts.
-pub(super) struct Target<'n> {
+pub(super) struct ProxyPass<'n> {
     pub(super) is_tls: bool,
     pub(super) authority: &'n str,
     /// What takes the place of the location's own path; none: the path stays.
     pub(super) uri: Option<&'n str>,
 }
 
-impl<'n> Target<'n> {
+impl<'n> ProxyPass<'n> {
     /// `None`: it is not understood.
     pub(super) fn of(node: &'n Node) -> Option<Self> {
         let url = node.argument().filter(|url| !url.contains('$'))?;
@@ -58,7 +58,7 @@ impl<'n> Importer<'n> {
         scope: &Scope<'n>,
         route: &mut Document,
     ) -> Option<()> {
-        let Some(target) = Target::of(node) else {
+        let Some(target) = ProxyPass::of(node) else {
             let problem =
                 "is not understood here: a scheme, a host or an upstream, and a path without variables are";
             self.product.lacks(&node.source(), "proxy_pass", problem);
