@@ -24,12 +24,12 @@ pub(super) struct SourceLocation {
 
 /// A table of the file that is being made, its keys in the order in which they are written.
 #[derive(Debug)]
-pub(super) struct Document {
+pub(super) struct ProductTable {
     pub(super) source: SourceLocation,
     pub(super) fields: Vec<(&'static str, Value)>,
 }
 
-impl Document {
+impl ProductTable {
     pub(super) fn new(source: SourceLocation) -> Self {
         Self { source, fields: Vec::new() }
     }
@@ -45,10 +45,10 @@ impl Document {
 /// Everything that is being made.
 #[derive(Debug, Default)]
 pub(super) struct Product {
-    pub(super) listeners: Vec<Document>,
-    pub(super) upstreams: Vec<Document>,
-    pub(super) policies: Vec<Document>,
-    pub(super) routes: Vec<Document>,
+    pub(super) listeners: Vec<ProductTable>,
+    pub(super) upstreams: Vec<ProductTable>,
+    pub(super) policies: Vec<ProductTable>,
+    pub(super) routes: Vec<ProductTable>,
     /// Attributes of limits, and the sources of their values.
     pub(super) attributes: Vec<(String, Value)>,
     names: BTreeSet<String>,
@@ -100,7 +100,7 @@ impl Product {
             }
         }
         for (table, documents) in lists {
-            for Document { source, fields } in documents {
+            for ProductTable { source, fields } in documents {
                 let _infallible =
                     writeln!(toml, "\n# {}:{}\n[[{table}]]", comment(&source.file), source.place.line);
                 for (name, value) in fields {
@@ -120,7 +120,7 @@ impl Product {
 }
 
 /// What the server would refuse of `toml`, at the places that its documents come from.
-fn refused(toml: &str, lists: &[(&str, &Vec<Document>)]) -> Vec<Located> {
+fn refused(toml: &str, lists: &[(&str, &Vec<ProductTable>)]) -> Vec<Located> {
     let file = File { name: "", bytes: toml.as_bytes() };
     let Err(mistakes) = config::load(Some(file), &Environment::default(), &Flags::default()) else {
         return Vec::new();

@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::super::product::{Document, Product, SourceLocation};
+use super::super::product::{Product, ProductTable, SourceLocation};
 use super::BootstrapImporter;
 use super::fields::{Fields, Taken};
 
@@ -45,7 +45,7 @@ impl<'y> BootstrapImporter<'y> {
             return None;
         };
         let upstream = self.product.name(&[name]);
-        let mut document = Document::new(taken.source.clone());
+        let mut document = ProductTable::new(taken.source.clone());
         document.set("name", upstream.clone());
         cluster(&taken, &mut document, &mut self.product);
         document.set("retries", json!({ "attempts": attempts }));
@@ -55,7 +55,7 @@ impl<'y> BootstrapImporter<'y> {
     }
 }
 
-fn cluster(taken: &Taken<'_>, document: &mut Document, product: &mut Product) {
+fn cluster(taken: &Taken<'_>, document: &mut ProductTable, product: &mut Product) {
     let mut fields = taken.fields(product);
     drop(fields.take("name"));
     let kind = fields.take("type");
@@ -130,7 +130,7 @@ pub(super) fn address(taken: &Taken<'_>, product: &mut Product) -> Option<String
     Some(if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") })
 }
 
-fn balance(fields: &mut Fields<'_>, document: &mut Document, product: &mut Product) {
+fn balance(fields: &mut Fields<'_>, document: &mut ProductTable, product: &mut Product) {
     let policy = fields.take("lb_policy");
     let balance = match policy.as_ref().and_then(Taken::text) {
         None | Some("ROUND_ROBIN") => "round_robin",
@@ -201,7 +201,7 @@ fn client_tls(socket: &Taken<'_>, product: &mut Product) -> Map<String, Value> {
     tls
 }
 
-fn checks(fields: &mut Fields<'_>, document: &mut Document, product: &mut Product) {
+fn checks(fields: &mut Fields<'_>, document: &mut ProductTable, product: &mut Product) {
     let checks = fields.list("health_checks", product);
     for further in checks.iter().skip(1) {
         product.lacks(&further.source, &further.path, "is a second check, where there is one here");
@@ -230,7 +230,7 @@ fn checks(fields: &mut Fields<'_>, document: &mut Document, product: &mut Produc
     document.set("check", Value::Object(table));
 }
 
-fn outliers(fields: &mut Fields<'_>, document: &mut Document, product: &mut Product) {
+fn outliers(fields: &mut Fields<'_>, document: &mut ProductTable, product: &mut Product) {
     let Some(mut outliers) = fields.map("outlier_detection", product) else { return };
     if let Some(number) = outliers.take("consecutive_5xx").and_then(|it| it.number()) {
         document.set("eject_after", number);

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use tidegate_wire::yaml::{Node, Value, read};
 
 use super::Imported;
-use super::product::{Document, Product, comment};
+use super::product::{Product, ProductTable, comment};
 use cluster::address;
 use fields::{Fields, Taken};
 
@@ -94,7 +94,7 @@ impl<'y> BootstrapImporter<'y> {
             self.product.lacks(&taken.source, &taken.path, "has no socket_address");
             return;
         };
-        let mut document = Document::new(taken.source.clone());
+        let mut document = ProductTable::new(taken.source.clone());
         document.set("listen", listen);
         let before = self.product.missing.len();
         let chains = fields.list("filter_chains", &mut self.product);
@@ -112,7 +112,7 @@ impl<'y> BootstrapImporter<'y> {
 
     /// `before`: how much was not understood before this listener. If anything of it is not, it may be what keeps
     /// somebody out, and its routes are closed.
-    fn chain(&mut self, taken: &Taken<'y>, listener: &mut Document, before: usize) {
+    fn chain(&mut self, taken: &Taken<'y>, listener: &mut ProductTable, before: usize) {
         let mut chain = taken.fields(&mut self.product);
         if let Some(socket) = chain.take("transport_socket") {
             server_tls(&socket, listener, &mut self.product);
@@ -184,7 +184,7 @@ impl<'y> BootstrapImporter<'y> {
 }
 
 /// The certificate of a listener.
-fn server_tls(socket: &Taken<'_>, listener: &mut Document, product: &mut Product) {
+fn server_tls(socket: &Taken<'_>, listener: &mut ProductTable, product: &mut Product) {
     let mut fields = socket.fields(product);
     drop(fields.take("name"));
     let config = fields.map("typed_config", product);

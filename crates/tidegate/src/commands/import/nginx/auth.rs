@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::super::product::Document;
+use super::super::product::ProductTable;
 use super::Importer;
 use super::files::Node;
 use super::forward::ProxyPass;
@@ -18,7 +18,7 @@ impl<'n> Importer<'n> {
         &mut self,
         scope: &Scope<'n>,
         server: &Scope<'n>,
-        route: &mut Document,
+        route: &mut ProductTable,
     ) -> Option<()> {
         let Some(node) = scope.one("auth_request").filter(|it| it.argument() != Some("off")) else {
             return Some(());

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::super::product::Document;
+use super::super::product::ProductTable;
 use super::Importer;
 use super::files::Node;
 use super::location::Location;
@@ -56,7 +56,7 @@ impl<'n> Importer<'n> {
         node: &'n Node,
         location: &Location<'n>,
         scope: &Scope<'n>,
-        route: &mut Document,
+        route: &mut ProductTable,
     ) -> Option<()> {
         let Some(target) = ProxyPass::of(node) else {
             let problem =
@@ -91,7 +91,7 @@ impl<'n> Importer<'n> {
         node: &Node,
         location: &Location<'_>,
         uri: Option<&str>,
-        route: &mut Document,
+        route: &mut ProductTable,
     ) -> Option<()> {
         let Some(uri) = uri else { return Some(()) };
         if location.is_exact() {
@@ -114,7 +114,7 @@ impl<'n> Importer<'n> {
         Some(())
     }
 
-    fn sizes_and_times(&mut self, scope: &Scope<'n>, route: &mut Document) {
+    fn sizes_and_times(&mut self, scope: &Scope<'n>, route: &mut ProductTable) {
         match scope.one("client_max_body_size") {
             None => route.set("max_body_bytes", MAX_BODY),
             Some(node) => match node.argument().and_then(bytes) {

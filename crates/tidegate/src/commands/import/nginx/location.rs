@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::super::pattern::{Kind, Pattern, is_swapped};
-use super::super::product::Document;
+use super::super::product::ProductTable;
 use super::Importer;
 use super::files::Node;
 use super::known::Context;
@@ -147,8 +147,8 @@ impl<'n> Importer<'n> {
     }
 
     /// A route with a name, hosts and a path.
-    pub(super) fn route(&mut self, node: &Node, server: &NginxServer<'n>, path: &str) -> Document {
-        let mut route = Document::new(node.source());
+    pub(super) fn route(&mut self, node: &Node, server: &NginxServer<'n>, path: &str) -> ProductTable {
+        let mut route = ProductTable::new(node.source());
         let name = self.product.name(&[server.name(), path.trim_end_matches("/*").trim_matches('/')]);
         route.set("name", name);
         if !server.hosts.is_empty() {
@@ -174,8 +174,8 @@ impl<'n> Importer<'n> {
 }
 
 /// A route in the place of one that is not understood, so that no other one takes its requests.
-fn closed(route: Document) -> Document {
-    let mut closed = Document::new(route.source);
+fn closed(route: ProductTable) -> ProductTable {
+    let mut closed = ProductTable::new(route.source);
     closed
         .fields
         .extend(route.fields.into_iter().filter(|(name, _)| ["name", "host", "path"].contains(name)));

@@ -10,7 +10,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use serde_json::{Value, json};
 
-use super::super::product::Document;
+use super::super::product::ProductTable;
 use super::Importer;
 use super::files::Node;
 use super::known::Context;
@@ -107,7 +107,7 @@ impl<'n> Importer<'n> {
             let Some((first, listen)) = here.iter().find(|(_, it)| it.is_default).or(here.first()) else {
                 continue;
             };
-            let mut listener = Document::new(first.node.source());
+            let mut listener = ProductTable::new(first.node.source());
             listener.set("listen", address.to_string());
             let redirect =
                 first.redirects_to.filter(|_| here.iter().all(|(it, _)| it.redirects_to.is_some()));
@@ -156,7 +156,7 @@ impl<'n> Importer<'n> {
         }
     }
 
-    fn certificate(&mut self, scope: &Scope<'n>, listener: &mut Document) {
+    fn certificate(&mut self, scope: &Scope<'n>, listener: &mut ProductTable) {
         for (there, here) in [
             ("ssl_certificate", "tls_certificate"),
             ("ssl_certificate_key", "tls_key"),
