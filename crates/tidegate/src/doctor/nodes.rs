@@ -27,7 +27,7 @@ pub(super) struct SeenNodes {
 }
 
 /// Asks the database, if nodes share one.
-pub(super) fn look(settings: &Settings, server: Option<&Process>, store: &store::SeenNodes) -> SeenNodes {
+pub(super) fn look(settings: &Settings, server: Option<&Process>, store: &store::SeenStore) -> SeenNodes {
     let database = settings.control_url().map(|url| match Place::parse(url.expose()) {
         Ok(place) => (place.address(), versions(&place)),
         Err(error) => ("control".to_owned(), Err(error.to_string())),

@@ -23,7 +23,7 @@ const DECISIONS: usize = 5;
 
 /// The findings about the store.
 #[derive(Debug)]
-pub(super) enum Seen {
+pub(super) enum SeenStore {
     /// Counters are in the server's own memory.
     Own,
     /// Its URL, or a file that the URL names, is of no use.
@@ -51,9 +51,9 @@ pub(super) enum StoreKind {
 }
 
 /// Asks the store.
-pub(super) fn look(settings: &Settings) -> Seen {
+pub(super) fn look(settings: &Settings) -> SeenStore {
     let reach = match &settings.store {
-        Store::Memory => return Seen::Own,
+        Store::Memory => return SeenStore::Own,
         Store::Redis(url) => {
             RedisConfig::from_url(url.expose()).map(Reach::Redis).map_err(|error| error.to_string())
         }
@@ -64,22 +64,22 @@ pub(super) fn look(settings: &Settings) -> Seen {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     match (reach, runtime) {
         (Ok(reach), Ok(runtime)) => runtime.block_on(ask(&reach, settings.shared.deadline)),
-        (Err(error), _) => Seen::Unusable(error),
-        (_, Err(error)) => Seen::Unusable(error.to_string()),
+        (Err(error), _) => SeenStore::Unusable(error),
+        (_, Err(error)) => SeenStore::Unusable(error.to_string()),
     }
 }
 
-async fn ask(reach: &Reach, deadline: Duration) -> Seen {
+async fn ask(reach: &Reach, deadline: Duration) -> SeenStore {
     let kind = if matches!(reach, Reach::Redis(_)) { StoreKind::Redis } else { StoreKind::Postgres };
     let servers = servers(reach, &wall).await.map_err(|error| error.to_string());
     let is_ready = servers
         .as_ref()
         .is_ok_and(|all| all.iter().all(|server| server.schema.as_ref().is_none_or(SchemaFacts::is_ready)));
     let decision = if is_ready { Some(decision(reach).await) } else { None };
-    Seen::Shared(Shared { kind, servers, decision, deadline })
+    SeenStore::Shared(Shared { kind, servers, decision, deadline })
 }
 
-impl Seen {
+impl SeenStore {
     /// Of a Redis that was asked: where it is, and the versions of the nodes that count there, unless a server does not tell.
     /// PostgreSQL holds the configuration, too, and is asked with that.
     pub(super) fn versions_in_redis(&self) -> Option<(String, Option<Vec<String>>)> {
@@ -114,13 +114,13 @@ async fn decision(reach: &Reach) -> Result<Duration, String> {
 }
 
 /// What follows from it.
-pub(super) fn judge(seen: &Seen) -> Vec<Finding> {
+pub(super) fn judge(seen: &SeenStore) -> Vec<Finding> {
     match seen {
-        Seen::Own => vec![Finding::ok(AREA, "counters are in the server's own memory")],
-        Seen::Unusable(why) => {
+        SeenStore::Own => vec![Finding::ok(AREA, "counters are in the server's own memory")],
+        SeenStore::Unusable(why) => {
             vec![Finding::problem(AREA, why.clone(), "correct `store`, or the file that it names")]
         }
-        Seen::Shared(shared) => shared.judge(),
+        SeenStore::Shared(shared) => shared.judge(),
     }
 }
 
@@ -278,7 +278,7 @@ mod tests {
     fn judged(kind: StoreKind, server: ServerFacts) -> Vec<Finding> {
         let shared =
             Shared { kind, servers: Ok(vec![server]), decision: None, deadline: Duration::from_millis(10) };
-        judge(&Seen::Shared(shared))
+        judge(&SeenStore::Shared(shared))
     }
 
     fn worst(found: Vec<Finding>) -> Finding {
