@@ -15,7 +15,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::challenge::{Challenge, ChallengeKind, HttpChallenges};
 use crate::directory::Directory;
-use crate::entry::{Entry, Issued, LEASE, ORDER, least_interval, now, renewed_at};
+use crate::entry::{Issued, LEASE, ORDER, StoredName, least_interval, now, renewed_at};
 use crate::error::OrderError;
 use crate::known::{Known, earlier, secret_name};
 
@@ -142,7 +142,7 @@ impl Acme {
         let status = |name: &str, known: &Known| {
             let not_after = known.shown().map(|pair| pair.validity.not_after);
             let seconds_left = not_after.map(|end| end.saturating_sub(now));
-            let Entry { failures, problem, retry_at, .. } = &known.entry;
+            let StoredName { failures, problem, retry_at, .. } = &known.entry;
             let trouble = match (failures, seconds_left) {
                 (0, Some(_)) => None,
                 (0, None) => Some("there is no certificate yet".to_owned()),
@@ -282,7 +282,7 @@ impl Acme {
         self.issued.fetch_add(1, Relaxed);
         // A clock that is wrong by months must not order again and again.
         let retry_at = now() + issued.pair().map_or(0, |pair| least_interval(pair.validity));
-        let stored = Entry { issued: Some(issued.clone()), retry_at, ..Entry::default() };
+        let stored = StoredName { issued: Some(issued.clone()), retry_at, ..StoredName::default() };
         for _ in 0..STORE_ATTEMPTS {
             match self.change(name, |entry| *entry = stored.clone()).await {
                 Ok(()) => {
@@ -327,7 +327,7 @@ impl Acme {
     }
 
     /// Stores the entry of `name` with a change, if nobody else has changed it, and puts it in force here.
-    async fn change(&self, name: &str, change: impl Fn(&mut Entry)) -> Result<(), Error> {
+    async fn change(&self, name: &str, change: impl Fn(&mut StoredName)) -> Result<(), Error> {
         let (mut entry, version) = {
             let known = self.known();
             let found = known.get(name);

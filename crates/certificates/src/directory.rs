@@ -39,11 +39,11 @@ const MAX_RETRY_AFTER: u64 = 7 * 86_400;
 /// A way to a directory; clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct Directory {
-    shared: Arc<Shared>,
+    shared: Arc<DirectoryState>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct DirectoryState {
     resolver: Resolver,
     tls: TlsClient,
     /// Seconds that the authority asked to be left alone for, in the last reply that said so.
@@ -73,7 +73,7 @@ impl Directory {
     pub(crate) fn new(authorities: Option<Box<[u8]>>) -> Result<Self, TlsError> {
         let tls = TlsClient::new(TlsSettings { authorities, ..TlsSettings::default() })?;
         let resolver = Resolver::new(Duration::ZERO);
-        Ok(Self { shared: Arc::new(Shared { resolver, tls, retry_after: AtomicU64::new(0) }) })
+        Ok(Self { shared: Arc::new(DirectoryState { resolver, tls, retry_after: AtomicU64::new(0) }) })
     }
 
     /// How long the authority has asked to be left alone since this was asked last.
