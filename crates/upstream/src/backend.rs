@@ -77,12 +77,12 @@ struct BackendState {
     /// When it last came up, or will be back from an ejection: slow start counts from here. [`ALWAYS`]: it was there when the process began.
     up_since: AtomicU64,
     ejected_until: AtomicU64,
-    counts: Counts,
+    counts: BackendCounts,
     seen: Mutex<Seen>,
 }
 
 #[derive(Debug, Default)]
-struct Counts {
+struct BackendCounts {
     successes: AtomicU64,
     failures: AtomicU64,
     repeats: AtomicU64,
@@ -137,7 +137,7 @@ impl Backend {
             is_up: AtomicBool::new(true),
             up_since: AtomicU64::new(ALWAYS),
             ejected_until: AtomicU64::new(0),
-            counts: Counts::default(),
+            counts: BackendCounts::default(),
             seen: Mutex::new(seen),
         };
         Self { settings, known: Arc::new(known) }

@@ -115,7 +115,7 @@ impl Resolver {
     ) -> io::Result<(TcpStream, Duration)> {
         let connecting = async {
             let turn = if sources.is_empty() { 0 } else { self.turn.fetch_add(1, Relaxed) };
-            let from = Sources { sources, turn };
+            let from = SourceAddresses { sources, turn };
             let (stream, took) = match &target.host {
                 Host::Address(ip) => from.connect(SocketAddr::new(*ip, target.port)).await?,
                 Host::Name(name) => first(&self.addresses(name).await?, target.port, from).await?,
@@ -208,14 +208,14 @@ type Attempt<'a> = Pin<Box<dyn Future<Output = io::Result<(TcpStream, Duration)>
 
 /// Where connections begin.
 #[derive(Clone, Copy)]
-struct Sources<'a> {
+struct SourceAddresses<'a> {
     /// Addresses of this machine; none: any.
     sources: &'a [IpAddr],
     /// Which of them is the first that is tried.
     turn: usize,
 }
 
-impl Sources<'_> {
+impl SourceAddresses<'_> {
     /// A connection, and how long it took.
     async fn connect(self, address: SocketAddr) -> io::Result<(TcpStream, Duration)> {
         let began = Instant::now();
@@ -247,7 +247,11 @@ async fn connect_at(source: IpAddr, address: SocketAddr) -> io::Result<TcpStream
 }
 
 /// The first connection that any of `addresses` gives, and how long it took.
-async fn first(addresses: &[IpAddr], port: u16, from: Sources<'_>) -> io::Result<(TcpStream, Duration)> {
+async fn first(
+    addresses: &[IpAddr],
+    port: u16,
+    from: SourceAddresses<'_>,
+) -> io::Result<(TcpStream, Duration)> {
     let mut attempts: Vec<Attempt<'_>> = Vec::new();
     let mut last = io::Error::new(io::ErrorKind::NotFound, "there is no address to connect to");
     let mut next = addresses.iter();
