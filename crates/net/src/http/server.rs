@@ -9,7 +9,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use super::activity::Activity;
 use super::connection::{Connection, HttpServerParts};
 use super::deadline::DeadlineIo;
-use super::in_one_piece::{self, End};
+use super::in_one_piece::{self, ShortWayEnd};
 use super::{Handle, HttpConfig};
 use crate::accept::{Gate, Held};
 use crate::clock::monotonic;
@@ -79,12 +79,12 @@ impl<H: Handle> Server<H> {
             // The others are boxed, so that a connection which never needs them has no room for them.
             let end = match begins {
                 Begins::Any => in_one_piece::serve(&mut io, &connection, &mut sweep).await,
-                Begins::Http2 => End::Http2,
+                Begins::Http2 => ShortWayEnd::Http2,
             };
             match end {
-                End::Close => {}
-                End::Hyper => Box::pin(connection.serve_with_hyper(io, sweep)).await,
-                End::Http2 => Box::pin(connection.serve_http2(io)).await,
+                ShortWayEnd::Close => {}
+                ShortWayEnd::Hyper => Box::pin(connection.serve_with_hyper(io, sweep)).await,
+                ShortWayEnd::Http2 => Box::pin(connection.serve_http2(io)).await,
             }
             drop(held);
         }

@@ -42,7 +42,7 @@ use crate::http::{Body, BoxError, Handle, RequestBody};
 
 /// How the short way ends.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum ShortWayEnd {
     /// The connection is over.
     Close,
     /// The bytes that were not served are back in the stream: hyper goes on.
@@ -52,7 +52,11 @@ pub(super) enum End {
 }
 
 /// Serves requests that arrive whole until the connection ends or one does not.
-pub(super) async fn serve<S, H>(io: &mut DeadlineIo<S>, connection: &Connection<H>, sweep: &mut Sweep) -> End
+pub(super) async fn serve<S, H>(
+    io: &mut DeadlineIo<S>,
+    connection: &Connection<H>,
+    sweep: &mut Sweep,
+) -> ShortWayEnd
 where
     S: AsyncRead + AsyncWrite + Unpin,
     H: Handle,
@@ -61,7 +65,7 @@ where
         Ok(end) => end,
         Err(error) => {
             tracing::debug!(%error, peer = %connection.peer().address, "connection ended early");
-            End::Close
+            ShortWayEnd::Close
         }
     }
 }
@@ -70,7 +74,7 @@ async fn exchange<S, H>(
     io: &mut DeadlineIo<S>,
     connection: &Connection<H>,
     sweep: &mut Sweep,
-) -> Result<End, BoxError>
+) -> Result<ShortWayEnd, BoxError>
 where
     S: AsyncRead + AsyncWrite + Unpin,
     H: Handle,
@@ -79,7 +83,7 @@ where
     loop {
         if input.opening && input.bytes.starts_with(PREFACE) {
             io.unread(input.bytes);
-            return Ok(End::Http2);
+            return Ok(ShortWayEnd::Http2);
         }
         let next = std::future::poll_fn(|cx| match input.parse(connection.config().max_target_bytes) {
             Parsed::Request(request) => Poll::Ready(Ok(Next::Request(request))),
@@ -98,12 +102,12 @@ where
             Next::HandOver => {
                 write(io, &mut output).await?;
                 io.unread(input.bytes);
-                return Ok(End::Hyper);
+                return Ok(ShortWayEnd::Hyper);
             }
-            Next::Gone => return Ok(End::Close),
+            Next::Gone => return Ok(ShortWayEnd::Close),
             Next::Swept => {
                 io.shutdown().await?;
-                return Ok(End::Close);
+                return Ok(ShortWayEnd::Close);
             }
         };
         input.opening = false;
@@ -111,7 +115,7 @@ where
         // In a box, so that a connection has room for it only while there is a request that must wait.
         let responding = Box::pin(respond(io, &mut input.bytes, &mut output, connection, request));
         if !responding.await? {
-            return Ok(End::Close);
+            return Ok(ShortWayEnd::Close);
         }
     }
 }
