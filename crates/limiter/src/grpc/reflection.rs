@@ -27,7 +27,7 @@ use super::status::{Code, Status};
 
 /// `ServerReflectionRequest`
 #[derive(Clone, PartialEq, Eq, Message)]
-struct Question {
+struct ReflectionRequest {
     #[prost(string, tag = "1")]
     host: String,
     #[prost(oneof = "ReflectionQuestion", tags = "3, 4, 5, 6, 7")]
@@ -50,11 +50,11 @@ enum ReflectionQuestion {
 
 /// `ServerReflectionResponse`
 #[derive(Clone, PartialEq, Eq, Message)]
-struct Answer {
+struct ReflectionReply {
     #[prost(string, tag = "1")]
     host: String,
     #[prost(message, optional, tag = "2")]
-    question: Option<Question>,
+    question: Option<ReflectionRequest>,
     #[prost(oneof = "Found", tags = "4, 6, 7")]
     found: Option<Found>,
 }
@@ -66,7 +66,7 @@ enum Found {
     #[prost(message, tag = "6")]
     Services(Services),
     #[prost(message, tag = "7")]
-    Error(Failure),
+    Error(ReflectionFailure),
 }
 
 #[derive(Clone, PartialEq, Eq, Message)]
@@ -88,14 +88,14 @@ struct ListedService {
 }
 
 #[derive(Clone, PartialEq, Eq, Message)]
-struct Failure {
+struct ReflectionFailure {
     #[prost(int32, tag = "1")]
     code: i32,
     #[prost(string, tag = "2")]
     message: String,
 }
 
-fn answer(descriptors: &Descriptors, question: Question) -> Answer {
+fn answer(descriptors: &Descriptors, question: ReflectionRequest) -> ReflectionReply {
     let files = |descriptors: Option<Vec<Vec<u8>>>| {
         descriptors.map_or_else(
             || failure(Code::NotFound, "not known here"),
@@ -113,11 +113,11 @@ fn answer(descriptors: &Descriptors, question: Question) -> Answer {
             failure(Code::NotFound, "there are no extensions")
         }
     };
-    Answer { host: question.host.clone(), question: Some(question), found: Some(found) }
+    ReflectionReply { host: question.host.clone(), question: Some(question), found: Some(found) }
 }
 
 fn failure(code: Code, message: &str) -> Found {
-    Found::Error(Failure { code: i32::from(code as u16), message: message.to_owned() })
+    Found::Error(ReflectionFailure { code: i32::from(code as u16), message: message.to_owned() })
 }
 
 /// The answer to `ServerReflectionInfo`: a message per question, then trailers.

@@ -53,7 +53,7 @@ type CheckedAttribute<'a> = (&'a str, Cow<'a, [u8]>);
 type NamedValues<'a> = SmallVec<[CheckedAttribute<'a>; 8]>;
 
 /// The same as the engine takes them.
-type Pairs<'a> = SmallVec<[(&'a str, &'a [u8]); 8]>;
+type AttributePairs<'a> = SmallVec<[(&'a str, &'a [u8]); 8]>;
 
 /// A parameter's name and value.
 type Parameter<'q> = (Cow<'q, str>, Cow<'q, str>);
@@ -108,7 +108,7 @@ async fn decide(shared: &ApiState, head: &Parts, peer: &Peer) -> Result<Decision
     shared.engine.decide(&ask(&pairs(&attributes))).await.map_err(Stated::Flat.refusal())
 }
 
-fn pairs<'a>(attributes: &'a [CheckedAttribute<'_>]) -> Pairs<'a> {
+fn pairs<'a>(attributes: &'a [CheckedAttribute<'_>]) -> AttributePairs<'a> {
     attributes.iter().map(|(name, value)| (*name, &**value)).collect()
 }
 

@@ -26,7 +26,7 @@ use tidegate_net::stats::Route;
 use tidegate_store::StoreError;
 use tidegate_wire::resp::{Command, Encoder, Protocol};
 
-use super::outcome::{Answered, Outcome};
+use super::outcome::{Answered, CommandOutcome};
 use super::shared::RespState;
 use super::throttle::{Dialect, ThrottleError};
 use crate::ad_hoc::Spend;
@@ -41,8 +41,8 @@ const MAX_QUEUED: usize = 1_000;
 
 /// Commands of a pipeline that wait for their replies to be written.
 #[derive(Debug, Default)]
-pub(super) struct Batch {
-    entries: Vec<Entry>,
+pub(super) struct PipelineBatch {
+    entries: Vec<BatchEntry>,
     /// The keys of the throttle commands.
     keys: Vec<u8>,
     /// The replies that are known already.
@@ -52,7 +52,7 @@ pub(super) struct Batch {
 }
 
 #[derive(Debug)]
-struct Entry {
+struct BatchEntry {
     route: Route,
     answer: Pending,
 }
@@ -63,10 +63,10 @@ enum Pending {
     /// The decision on it; the period, in seconds, is its client's.
     Decision { dialect: Dialect, period: u64, spend: Spend },
     /// So many bytes of the known replies, after those of the commands before it.
-    Known { bytes: usize, outcome: Outcome },
+    Known { bytes: usize, outcome: CommandOutcome },
 }
 
-impl Batch {
+impl PipelineBatch {
     pub(super) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
@@ -74,7 +74,7 @@ impl Batch {
     /// The memory that it takes.
     pub(super) fn bytes(&self) -> usize {
         let verdicts = self.verdicts.capacity() * size_of::<Verdict>();
-        self.entries.capacity() * size_of::<Entry>()
+        self.entries.capacity() * size_of::<BatchEntry>()
             + self.keys.capacity()
             + self.replies.capacity()
             + verdicts
@@ -122,7 +122,7 @@ impl Batch {
             Ok(Pending::Decision { dialect, period: request.period, spend })
         });
         match spend {
-            Ok(answer) => self.entries.push(Entry { route, answer }),
+            Ok(answer) => self.entries.push(BatchEntry { route, answer }),
             // Errors are the same in every version of the protocol.
             Err(error) => {
                 self.answer(Protocol::Resp2, |out| (route, error.answer(out)));
@@ -134,12 +134,12 @@ impl Batch {
     pub(super) fn answer(
         &mut self,
         protocol: Protocol,
-        write: impl FnOnce(&mut Encoder<'_>) -> (Route, Outcome),
-    ) -> Outcome {
+        write: impl FnOnce(&mut Encoder<'_>) -> (Route, CommandOutcome),
+    ) -> CommandOutcome {
         let start = self.replies.len();
         let (route, outcome) = write(&mut Encoder::new(&mut self.replies, protocol));
         let bytes = self.replies.len() - start;
-        self.entries.push(Entry { route, answer: Pending::Known { bytes, outcome } });
+        self.entries.push(BatchEntry { route, answer: Pending::Known { bytes, outcome } });
         outcome
     }
 
@@ -170,7 +170,7 @@ impl Batch {
         let mut runs = entries.chunk_by(|one, next| one.dialect() == next.dialect());
         runs.all(|run| match run[0].dialect() {
             Some(dialect) => {
-                let spends = run.iter().filter_map(Entry::spend);
+                let spends = run.iter().filter_map(BatchEntry::spend);
                 shared.counters(dialect).decide_each_now(spends, keys, verdicts)
             }
             None => true,
@@ -221,7 +221,7 @@ impl Batch {
         answered: &mut Answered,
     ) {
         let mut known = &self.replies[..];
-        for Entry { route, answer } in &self.entries {
+        for BatchEntry { route, answer } in &self.entries {
             let outcome = match answer {
                 Pending::Known { bytes, outcome } => {
                     let (reply, rest) = known.split_at(*bytes);
@@ -235,11 +235,11 @@ impl Batch {
                     match verdicts.next() {
                         Some(Ok(verdict)) => {
                             dialect.reply(&verdict, *period, &mut out);
-                            Outcome::Done
+                            CommandOutcome::Done
                         }
                         Some(Err(error)) => ThrottleError::from(error).answer(&mut out),
                         // Invariant: there is a verdict for each.
-                        None => Outcome::Failed,
+                        None => CommandOutcome::Failed,
                     }
                 }
             };
@@ -251,7 +251,7 @@ impl Batch {
 /// Which of the decisions, and what it is about.
 type NumberedSpend<'a> = (usize, Dialect, &'a Spend);
 
-impl Entry {
+impl BatchEntry {
     fn dialect(&self) -> Option<Dialect> {
         match self.answer {
             Pending::Decision { dialect, .. } => Some(dialect),
