@@ -16,7 +16,7 @@ use tidegate_postgres::{Error, Session, SqlState, Statement, migrate, text};
 use tokio::sync::Mutex;
 
 use super::function::{DECIDE, FunctionBatch, read};
-use super::plain::{Family, FoundRows, Plain};
+use super::plain::{FoundRows, LimitFamily, Plain};
 use super::schema::schema;
 use super::{Durability, PostgresConfig, signed};
 use crate::batch::{Executor, Failure, Operation, Reply};
@@ -243,8 +243,8 @@ impl<'o> BatchQuery for PlainKind<'_, 'o> {
 
     async fn put_to(&self, live: &LiveSession) -> Result<FoundRows<'o>, Error> {
         let statement = match self.plain.family {
-            Family::Buckets => &live.buckets,
-            Family::Windows => &live.windows,
+            LimitFamily::Buckets => &live.buckets,
+            LimitFamily::Windows => &live.windows,
         };
         let parameters = self.plain.parameters(self.at);
         let parameters: Vec<_> = parameters.iter().map(|one| &**one as &(dyn ToSql + Sync)).collect();
@@ -278,8 +278,8 @@ async fn connect(config: &PostgresConfig) -> Result<LiveSession, Error> {
         ))
         .await?;
     migrate(&client, &schema(config.durability)).await?;
-    let buckets = client.prepare(Family::Buckets.sql()).await?;
-    let windows = client.prepare(Family::Windows.sql()).await?;
+    let buckets = client.prepare(LimitFamily::Buckets.sql()).await?;
+    let windows = client.prepare(LimitFamily::Windows.sql()).await?;
     let decide = client.prepare(DECIDE).await?;
     let register = client.prepare("SELECT tidegate.register($1)").await?;
     client.bound(config.response_timeout).await?;

@@ -43,7 +43,7 @@ pub(super) struct Cluster {
 struct Map {
     config: Arc<RedisConfig>,
     seeds: Vec<Address>,
-    known: Mutex<Known>,
+    known: Mutex<KnownCluster>,
     /// Held while the map is being learnt.
     learning: Arc<tokio::sync::Mutex<()>>,
     /// How many times the servers were asked for it.
@@ -51,7 +51,7 @@ struct Map {
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct KnownCluster {
     /// By tag; empty until it is learnt.
     owners: Vec<Option<Address>>,
     lanes: HashMap<Address, Vec<Lane>>,
@@ -186,7 +186,7 @@ impl Map {
         Ok((0..TAGS).map(owner).collect())
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn known(&self) -> MutexGuard<'_, KnownCluster> {
         self.known.lock()
     }
 }
