@@ -49,11 +49,11 @@ pub struct Usage {
 /// closes it.
 #[derive(Clone, Debug)]
 pub struct Control {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<ControlState>,
 }
 
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct ControlState {
     limits: Limits,
     newest: watch::Sender<Arc<Snapshot>>,
     /// Held while a change is made.
@@ -119,7 +119,9 @@ impl Control {
     fn new(limits: Limits, newest: watch::Sender<Arc<Snapshot>>, backend: Backend) -> Self {
         let limits = Limits { audit_rows: limits.audit_rows.max(1), ..limits };
         let blocking = Arc::new(Semaphore::new(BLOCKING_CALLS));
-        Self { shared: Arc::new(Shared { limits, newest, changing: Mutex::default(), blocking, backend }) }
+        Self {
+            shared: Arc::new(ControlState { limits, newest, changing: Mutex::default(), blocking, backend }),
+        }
     }
 
     /// Every document at the newest revision known here. Never blocks.

@@ -67,11 +67,11 @@ struct Content<'a> {
     /// Absent from copies that an earlier version wrote: they are of another history than any.
     #[serde(default)]
     history: History,
-    documents: Vec<Entry<'a>>,
+    documents: Vec<CopiedDocument<'a>>,
 }
 
 #[derive(Serialize, Deserialize)]
-struct Entry<'a> {
+struct CopiedDocument<'a> {
     kind: Kind,
     name: Cow<'a, str>,
     revision: Revision,
@@ -126,7 +126,7 @@ impl DocumentsCopy {
         let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
         let folder = folder.unwrap_or(Path::new("."));
         DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-        let documents = snapshot.all().map(|document| Entry {
+        let documents = snapshot.all().map(|document| CopiedDocument {
             kind: document.kind,
             name: Cow::Borrowed(&document.name),
             revision: document.revision,
