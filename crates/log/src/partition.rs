@@ -14,7 +14,7 @@ use crate::inspect::{Look, index_of_lines};
 use crate::queue::Queue;
 use crate::segment::{INDEX, PLAIN, Segment, Shelf, file_name};
 use crate::settings::{Clock, Describe, Settings};
-use crate::statistics::{Counters, PartitionStatistics, count};
+use crate::statistics::{PartitionCounters, PartitionStatistics, count};
 
 /// Indexes of sealed segments that stay in memory.
 const CACHED_INDEXES: usize = 4;
@@ -26,7 +26,7 @@ pub(crate) struct Partition {
     pub(crate) clock: Clock,
     pub(crate) queue: Queue,
     pub(crate) bounds: Bounds,
-    pub(crate) counters: Counters,
+    pub(crate) counters: PartitionCounters,
     /// The next offset, for those who wait for lines.
     pub(crate) end: watch::Sender<u64>,
     shelf: RwLock<Shelf>,
@@ -84,7 +84,7 @@ impl Partition {
             clock,
             queue: Queue::new(bounds.settings.queue_bytes),
             bounds,
-            counters: Counters::default(),
+            counters: PartitionCounters::default(),
             end: watch::Sender::new(shelf.next),
             shelf: RwLock::new(shelf),
             cache: Mutex::default(),

@@ -61,17 +61,17 @@ pub struct Appended {
     pub durability: Durability,
 }
 
-pub(crate) type Outcome = Result<Appended, AppendError>;
+pub(crate) type AppendOutcome = Result<Appended, AppendError>;
 
 #[derive(Debug)]
-pub(crate) struct Batch {
+pub(crate) struct QueuedBatch {
     pub(crate) lines: Lines,
     pub(crate) durability: Durability,
     /// `None` if it was acknowledged when it came.
-    pub(crate) reply: Option<oneshot::Sender<Outcome>>,
+    pub(crate) reply: Option<oneshot::Sender<AppendOutcome>>,
 }
 
-impl Batch {
+impl QueuedBatch {
     /// What it takes of the queue.
     fn weight(&self) -> usize {
         weight(&self.lines)
@@ -91,7 +91,7 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
 struct State {
-    batches: VecDeque<Batch>,
+    batches: VecDeque<QueuedBatch>,
     bytes: usize,
     clients: HashMap<u64, usize>,
     closing: bool,
@@ -109,7 +109,7 @@ pub(crate) struct Queue {
 /// What the writer has to do.
 #[derive(Debug)]
 pub(crate) enum Work {
-    Write(Vec<Batch>),
+    Write(Vec<QueuedBatch>),
     /// Nothing came in time.
     Nothing,
     /// The queue is closed and empty.
@@ -180,7 +180,7 @@ impl Queue {
     }
 
     /// Gives back the room of batches that are done with, and notes whether the disk takes lines.
-    pub(crate) fn done(&self, batches: &[Batch], troubled: bool) {
+    pub(crate) fn done(&self, batches: &[QueuedBatch], troubled: bool) {
         let mut state = self.state();
         for batch in batches {
             let weight = batch.weight();
@@ -222,7 +222,11 @@ pub(crate) struct Admitted<'a> {
 
 impl Admitted<'_> {
     /// Queues these lines. Returns a receiver of the outcome, or `None` if the caller need not wait for it.
-    pub(crate) fn push(self, lines: Lines, durability: Durability) -> Option<oneshot::Receiver<Outcome>> {
+    pub(crate) fn push(
+        self,
+        lines: Lines,
+        durability: Durability,
+    ) -> Option<oneshot::Receiver<AppendOutcome>> {
         let Self { queue, mut state } = self;
         let (reply, outcome) = if durability == Durability::Memory && !state.troubled {
             (None, None)
@@ -233,7 +237,7 @@ impl Admitted<'_> {
         let weight = weight(&lines);
         state.bytes += weight;
         *state.clients.entry(lines.client).or_default() += weight;
-        state.batches.push_back(Batch { lines, durability, reply });
+        state.batches.push_back(QueuedBatch { lines, durability, reply });
         let wake = std::mem::take(&mut state.writer_waits);
         drop(state);
         if wake {
@@ -255,7 +259,7 @@ mod tests {
         queue: &Queue,
         lines: Lines,
         durability: Durability,
-    ) -> Result<Option<oneshot::Receiver<Outcome>>, AppendError> {
+    ) -> Result<Option<oneshot::Receiver<AppendOutcome>>, AppendError> {
         Ok(queue.admit(&lines)?.push(lines, durability))
     }
 
