@@ -15,11 +15,11 @@ use super::{
 /// One thread's RESP.
 pub(crate) struct Resp {
     requests: Requests,
-    kinds: Vec<Kind>,
+    kinds: Vec<CommandJudge>,
 }
 
 /// How one command's replies are judged.
-struct Kind {
+struct CommandJudge {
     judge: Judge,
     throttle: bool,
 }
@@ -38,7 +38,7 @@ const MAX_REPLY: usize = 64 << 10;
 impl Resp {
     /// Thread `index` of `threads` of a run.
     pub(crate) fn new(workload: Arc<Workload>, seed: u64, index: u32, threads: u32) -> Self {
-        let kinds = workload.requests.iter().map(|request| Kind {
+        let kinds = workload.requests.iter().map(|request| CommandJudge {
             judge: Judge::new(&request.checks),
             throttle: request.command.first().is_some_and(|name| name.is_word("CL.THROTTLE")),
         });
@@ -46,7 +46,7 @@ impl Resp {
     }
 }
 
-impl Kind {
+impl CommandJudge {
     fn verdict(&self, reply: &[u8]) -> Verdict {
         if self.judge.denies(reply) || (self.throttle && reply.starts_with(b"*5\r\n:1\r\n")) {
             Verdict::Denied

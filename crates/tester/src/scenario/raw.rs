@@ -98,7 +98,7 @@ pub(super) struct RawStep {
     pub(super) ramp_to: Option<f64>,
     pub(super) spike_to: Option<f64>,
     pub(super) rates: Option<Vec<(f64, f64)>>,
-    pub(super) arrivals: Option<Arrivals>,
+    pub(super) arrivals: Option<RawArrivals>,
     #[serde(default)]
     pub(super) thresholds: Vec<String>,
 }
@@ -112,7 +112,7 @@ pub(super) enum Levels {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Arrivals {
+pub(super) enum RawArrivals {
     Even,
     Poisson,
 }

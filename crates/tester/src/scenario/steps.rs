@@ -27,7 +27,7 @@ impl Checker {
             self.mistake(&path, "arrivals need a rate");
         }
         let discipline = match rate {
-            Some(rate) => Loop::Open { rate, poisson: raw.arrivals == Some(raw::Arrivals::Poisson) },
+            Some(rate) => Loop::Open { rate, poisson: raw.arrivals == Some(raw::RawArrivals::Poisson) },
             None => Loop::Closed { think_us: (think * 1e3) as u64 },
         };
         let thresholds = self.thresholds(&format!("{path}.thresholds"), &raw.thresholds);

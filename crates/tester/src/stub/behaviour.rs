@@ -40,10 +40,10 @@ pub(super) struct Behaviour {
     /// Arrival of the first request, `u64::MAX` before it.
     first: AtomicU64,
     in_flight: AtomicU64,
-    shared: Mutex<Shared>,
+    shared: Mutex<BehaviourState>,
 }
 
-struct Shared {
+struct BehaviourState {
     requests: u64,
     free_at: BinaryHeap<Reverse<u64>>,
     tokens: f64,
@@ -61,7 +61,7 @@ impl Behaviour {
             },
             None => 0.0,
         };
-        let shared = Shared {
+        let shared = BehaviourState {
             requests: 0,
             free_at: (0..options.workers).map(|_| Reverse(0)).collect(),
             tokens,
@@ -163,7 +163,7 @@ impl Behaviour {
     }
 }
 
-impl Shared {
+impl BehaviourState {
     fn take_token(&mut self, now: u64, rate: f64) -> bool {
         let passed = now.saturating_sub(self.refilled) as f64 / SECOND as f64;
         self.refilled = self.refilled.max(now);

@@ -17,7 +17,7 @@ pub(super) enum ExchangeStage {
 
 /// What a request asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ask {
+pub(super) enum StubAsk {
     Work,
     /// `GET /__stub/stats`
     Stats,
@@ -25,7 +25,7 @@ pub(super) enum Ask {
     Reset,
 }
 
-impl Ask {
+impl StubAsk {
     pub(super) fn of(target: &[u8]) -> Self {
         match target {
             b"/__stub/stats" => Self::Stats,
@@ -38,7 +38,7 @@ impl Ask {
 pub(super) struct StubConnection {
     pub(super) fd: OwnedFd,
     pub(super) stage: ExchangeStage,
-    pub(super) ask: Ask,
+    pub(super) ask: StubAsk,
     /// The head of the present request was read; `body_left` bytes follow.
     pub(super) in_body: bool,
     pub(super) body_left: u64,
@@ -57,7 +57,7 @@ impl StubConnection {
         Self {
             fd,
             stage: ExchangeStage::Reading,
-            ask: Ask::Work,
+            ask: StubAsk::Work,
             in_body: false,
             body_left: 0,
             keep_alive: true,
@@ -72,7 +72,7 @@ impl StubConnection {
 
 /// A place in the server's table; `generation` tells one connection from the next in it.
 #[derive(Default)]
-pub(super) struct Place {
+pub(super) struct StubPlace {
     pub(super) generation: u32,
     pub(super) connection: Option<StubConnection>,
 }

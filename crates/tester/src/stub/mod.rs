@@ -28,7 +28,7 @@ use rustix::{
 use thiserror::Error;
 
 use crate::{epoch::Epoch, load::Stop};
-use server::{Common, Server};
+use server::{Common, StubServer};
 
 pub use options::{Admission, Beyond, Fault, FaultKind, Freeze, MAX_LEAK, Stall, StubOptions, Upstream};
 pub use stats::Stats;
@@ -92,13 +92,13 @@ impl Stub {
             epoch: Epoch::start(),
             behaviour: Arc::new(behaviour::Behaviour::new(options.clone())),
             options: Arc::new(options),
-            counters: Arc::new(stats::Counters::new()),
+            counters: Arc::new(stats::StubCounters::new()),
             stop,
         };
         let mut stub = Self { address, common, threads: Vec::new() };
         for (index, listener) in listeners.into_iter().enumerate() {
             let common = stub.common.clone();
-            let run = move || Server::new(common, listener, index as u32)?.run();
+            let run = move || StubServer::new(common, listener, index as u32)?.run();
             let thread =
                 thread::Builder::new().name(format!("stub-{index}")).spawn(run).map_err(StubError::Loop)?;
             stub.threads.push(thread);

@@ -9,9 +9,9 @@ use rustix::{
 use tidegate_wire::http1::scan_request;
 
 use super::{
-    connection::{Ask, ExchangeStage, render_json},
+    connection::{ExchangeStage, StubAsk, render_json},
     options::FaultKind,
-    server::Server,
+    server::StubServer,
 };
 use crate::epoch::nanos;
 
@@ -20,7 +20,7 @@ const MAX_HEAD: usize = 64 << 10;
 /// Full buffers read from one connection before the others get their turn.
 const READS_PER_TURN: usize = 16;
 
-impl Server {
+impl StubServer {
     pub(super) fn read(&mut self, id: u32, now: u64, hung_up: bool) {
         let mut buffer = std::mem::take(&mut self.buffer);
         for _ in 0..READS_PER_TURN {
@@ -90,7 +90,7 @@ impl Server {
                 match scan_request(&bytes[at..], MAX_HEAD) {
                     Ok(Some(head)) => {
                         at += head.length;
-                        connection.ask = Ask::of(head.target);
+                        connection.ask = StubAsk::of(head.target);
                         connection.keep_alive = head.keep_alive;
                         connection.body_left = head.content_length;
                         connection.in_body = true;
@@ -121,9 +121,9 @@ impl Server {
         let Some(connection) = &mut place.connection else {
             return;
         };
-        if connection.ask != Ask::Work {
+        if connection.ask != StubAsk::Work {
             let json = match connection.ask {
-                Ask::Reset => {
+                StubAsk::Reset => {
                     common.counters.reset();
                     "{}".to_owned()
                 }

@@ -25,9 +25,9 @@ use rustix::{
 
 use super::{
     behaviour::Behaviour,
-    connection::{ExchangeStage, Place, Replies, StubConnection},
+    connection::{ExchangeStage, Replies, StubConnection, StubPlace},
     options::StubOptions,
-    stats::Counters,
+    stats::StubCounters,
     upstream::{Pool, TOKEN},
 };
 use crate::{
@@ -52,17 +52,17 @@ pub(super) struct Common {
     pub(super) epoch: Epoch,
     pub(super) options: Arc<StubOptions>,
     pub(super) behaviour: Arc<Behaviour>,
-    pub(super) counters: Arc<Counters>,
+    pub(super) counters: Arc<StubCounters>,
     pub(super) stop: Stop,
 }
 
-pub(super) struct Server {
+pub(super) struct StubServer {
     pub(super) common: Common,
     pub(super) poller: Poller,
     listener: OwnedFd,
     /// When the listener, now unwatched, is to be watched again.
     listen_again: Option<u64>,
-    pub(super) places: Vec<Place>,
+    pub(super) places: Vec<StubPlace>,
     vacant: Vec<u32>,
     /// (time, place, generation)
     pub(super) timers: BinaryHeap<Reverse<(u64, u32, u32)>>,
@@ -72,7 +72,7 @@ pub(super) struct Server {
     pub(super) out: Vec<u8>,
 }
 
-impl Server {
+impl StubServer {
     pub(super) fn new(common: Common, listener: OwnedFd, index: u32) -> io::Result<Self> {
         // Without this the kernel may be 50 us late with every timed wait. A refusal costs accuracy only.
         let _refused = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1)).is_err();
@@ -213,7 +213,7 @@ impl Server {
         // A peer that is gone already needs no option.
         let _gone = set_tcp_nodelay(&fd, true).is_err();
         let id = self.vacant.pop().unwrap_or_else(|| {
-            self.places.push(Place::default());
+            self.places.push(StubPlace::default());
             (self.places.len() - 1) as u32
         });
         let place = &mut self.places[id as usize];
