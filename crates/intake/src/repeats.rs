@@ -57,7 +57,7 @@ pub(crate) enum Begun {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct RepeatEntry {
     body: u64,
     since: Instant,
     kept: Option<Kept>,
@@ -65,7 +65,7 @@ struct Entry {
 
 #[derive(Debug, Default)]
 struct Table {
-    entries: HashMap<[u64; 2], Entry>,
+    entries: HashMap<[u64; 2], RepeatEntry>,
     /// In the order in which they came; some may be gone already.
     order: VecDeque<([u64; 2], Instant)>,
 }
@@ -130,7 +130,7 @@ impl Repeats {
         }
         match table.entries.get_mut(&batch.name) {
             Some(entry) if entry.body != batch.body => Begun::OtherBody,
-            Some(Entry { kept: Some(kept), .. }) if kept.durability >= wanted => {
+            Some(RepeatEntry { kept: Some(kept), .. }) if kept.durability >= wanted => {
                 self.counters.count_repeated();
                 Begun::Done(*kept)
             }
@@ -139,7 +139,7 @@ impl Repeats {
                 Begun::Weaker(kept)
             }),
             None => {
-                table.entries.insert(batch.name, Entry { body: batch.body, since: now, kept: None });
+                table.entries.insert(batch.name, RepeatEntry { body: batch.body, since: now, kept: None });
                 table.order.push_back((batch.name, now));
                 Begun::New
             }

@@ -60,9 +60,9 @@ const GOOD_FOR: u64 = 4 * REPEAT;
 pub struct Alerts {
     /// Taken after `active` where both are.
     rules: Mutex<Arc<Rules>>,
-    active: Mutex<BTreeMap<AlertSeries, Active>>,
+    active: Mutex<BTreeMap<AlertSeries, ActiveAlert>>,
     /// The last ones, the newest in front.
-    resolved: Mutex<VecDeque<(AlertSeries, Active, Tick)>>,
+    resolved: Mutex<VecDeque<(AlertSeries, ActiveAlert, Tick)>>,
     /// Who is told.
     webhook: watch::Sender<Option<EndpointUrl>>,
     queue: mpsc::Sender<Notice>,
@@ -83,7 +83,7 @@ struct AlertSeries {
 }
 
 #[derive(Clone, Debug)]
-struct Active {
+struct ActiveAlert {
     alert: Alert,
     told: Tick,
 }
@@ -144,11 +144,11 @@ impl Alerts {
         self.rules.lock().clone()
     }
 
-    fn active(&self) -> MutexGuard<'_, BTreeMap<AlertSeries, Active>> {
+    fn active(&self) -> MutexGuard<'_, BTreeMap<AlertSeries, ActiveAlert>> {
         self.active.lock()
     }
 
-    fn resolved(&self) -> MutexGuard<'_, VecDeque<(AlertSeries, Active, Tick)>> {
+    fn resolved(&self) -> MutexGuard<'_, VecDeque<(AlertSeries, ActiveAlert, Tick)>> {
         self.resolved.lock()
     }
 
@@ -198,7 +198,7 @@ impl Alerts {
                 self.untracked.fetch_add(1, Relaxed);
                 continue;
             }
-            let mut new = Active { alert: Alert::new(value, now), told: now };
+            let mut new = ActiveAlert { alert: Alert::new(value, now), told: now };
             let change = new.alert.advance(&rule.condition, now);
             self.changed(&rule, &series, &mut new, change, now);
             active.insert(series, new);
@@ -221,7 +221,7 @@ impl Alerts {
         &self,
         rule: &AlertRule,
         series: &AlertSeries,
-        known: &mut Active,
+        known: &mut ActiveAlert,
         change: Option<AlertChange>,
         now: Tick,
     ) -> bool {
@@ -305,7 +305,7 @@ impl Alerts {
         let alerts: Vec<_> = active
             .iter()
             .take(MAX_LISTED)
-            .map(|(series, Active { alert, .. })| {
+            .map(|(series, ActiveAlert { alert, .. })| {
                 let state = if alert.fired().is_some() { "firing" } else { "pending" };
                 shown(series, alert, state, None)
             })

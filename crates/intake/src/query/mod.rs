@@ -130,7 +130,7 @@ fn span(text: &str) -> Option<i64> {
 }
 
 /// What was found.
-struct Answer {
+struct QueryResult {
     question: Question,
     points: Vec<(i64, f64)>,
     scanned: Scanned,
@@ -153,7 +153,7 @@ impl Intake {
     }
 }
 
-fn answer(log: &Log, question: Question) -> Result<Answer, ReadError> {
+fn answer(log: &Log, question: Question) -> Result<QueryResult, ReadError> {
     let Question { start, end, step, aggregate, .. } = question;
     let mut series = Series::new(aggregate, start, step, end);
     let scan = Scan {
@@ -171,11 +171,11 @@ fn answer(log: &Log, question: Question) -> Result<Answer, ReadError> {
         }
     })?;
     let complete = scanned.complete && scanned.blocks_damaged == 0;
-    Ok(Answer { points: series.points(), question, scanned, complete })
+    Ok(QueryResult { points: series.points(), question, scanned, complete })
 }
 
-fn object(answer: &Answer) -> String {
-    let Answer { question, points, scanned, complete } = answer;
+fn object(answer: &QueryResult) -> String {
+    let QueryResult { question, points, scanned, complete } = answer;
     json!({
         "name": question.name,
         "agg": question.aggregate.word(),
@@ -190,7 +190,7 @@ fn object(answer: &Answer) -> String {
     .to_string()
 }
 
-fn csv(answer: &Answer) -> Response<Body> {
+fn csv(answer: &QueryResult) -> Response<Body> {
     let mut text = "timestamp,value\r\n".to_owned();
     for (at, value) in &answer.points {
         let time = rfc3339::format(*at);

@@ -87,23 +87,23 @@ pub(super) struct Series {
     /// Values that are kept, for percentiles or since they wait.
     values: usize,
     /// The counters that are cumulative, by series.
-    counters: HashMap<u64, Counter>,
+    counters: HashMap<u64, CounterPoints>,
     hasher: RandomState,
 }
 
 /// A point of a counter.
-type Point = (i64, Number);
+type CounterPoint = (i64, Number);
 
 /// The points of a cumulative counter.
 #[derive(Debug, Default)]
-struct Counter {
+struct CounterPoints {
     /// The last one whose growth was added up.
-    settled: Option<Point>,
+    settled: Option<CounterPoint>,
     /// The points behind it, in the order of their arrival.
-    waiting: Vec<Point>,
+    waiting: Vec<CounterPoint>,
 }
 
-impl Counter {
+impl CounterPoints {
     /// Sorts the points that wait by time, and hands out the growth up to each of them but the newest `kept`.
     fn settle(&mut self, kept: usize, mut put: impl FnMut(i64, f64)) {
         self.waiting.sort_by(|(at, value), (other, than)| {
@@ -179,12 +179,12 @@ impl Series {
     }
 
     /// Keeps a point of a cumulative counter until its place among the others is known.
-    fn wait(&mut self, series: u64, point: Point) -> bool {
+    fn wait(&mut self, series: u64, point: CounterPoint) -> bool {
         let has_room = self.counters.len() < MAX_SERIES;
         let counter = match self.counters.entry(series) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(_) if !has_room => return false,
-            Entry::Vacant(new) => new.insert(Counter::default()),
+            Entry::Vacant(new) => new.insert(CounterPoints::default()),
         };
         if counter.settled.is_some_and(|(settled, _)| point.0 < settled) {
             return true;
