@@ -200,8 +200,8 @@ fn one() -> u64 {
 
 impl<'de: 'a, 'a> Deserialize<'de> for AttributesBody<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Pairs;
-        impl<'de> Visitor<'de> for Pairs {
+        struct PairsVisitor;
+        impl<'de> Visitor<'de> for PairsVisitor {
             type Value = AttributesBody<'de>;
 
             fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -224,7 +224,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for AttributesBody<'a> {
                 Ok(AttributesBody(pairs))
             }
         }
-        deserializer.deserialize_map(Pairs)
+        deserializer.deserialize_map(PairsVisitor)
     }
 }
 

@@ -103,7 +103,7 @@ pub fn read_metrics(
 }
 
 /// A line, taken apart.
-struct Parts<'a> {
+struct StatsdParts<'a> {
     name: &'a str,
     values: &'a str,
     kind: &'a str,
@@ -114,7 +114,7 @@ struct Parts<'a> {
     millis: Option<i64>,
 }
 
-impl<'a> Parts<'a> {
+impl<'a> StatsdParts<'a> {
     fn of(line: &'a str, counts: &mut StatsdCounts) -> Result<Self, StatsdError> {
         const FORM: StatsdError = StatsdError::Syntax("it is not name:value|type");
         let mut fields = line.split('|');
@@ -172,7 +172,7 @@ fn read_line(
     gauge: &mut dyn FnMut(&str, &str, GaugeChange) -> Option<f64>,
     counts: &mut StatsdCounts,
 ) -> Result<(), StatsdError> {
-    let parts = Parts::of(std::str::from_utf8(line).map_err(|_| StatsdError::NotText)?, counts)?;
+    let parts = StatsdParts::of(std::str::from_utf8(line).map_err(|_| StatsdError::NotText)?, counts)?;
     for text in parts.values.split(':') {
         let number = || Number::parse(text).filter(|value| value.is_finite()).ok_or(NUMBER);
         let (kind, value) = match parts.kind {
