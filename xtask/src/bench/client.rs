@@ -16,7 +16,7 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 const BODY_MAX: usize = 1 << 20;
 
 /// A kept-alive connection.
-pub(crate) struct Connection {
+pub(crate) struct BenchConnection {
     stream: BufReader<TcpStream>,
 }
 
@@ -40,7 +40,7 @@ impl Reply {
     }
 }
 
-impl Connection {
+impl BenchConnection {
     /// Connects.
     ///
     /// # Errors
@@ -116,7 +116,7 @@ mod tests {
     #[test]
     fn replies_are_read_one_after_the_other() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut connection = Connection::open(listener.local_addr().unwrap()).unwrap();
+        let mut connection = BenchConnection::open(listener.local_addr().unwrap()).unwrap();
         let (mut server, _) = listener.accept().unwrap();
         server
             .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 16\r\n\r\n{\"allowed\":true}HTTP/1.1 429 No\r\nContent-Length: 0\r\n\r\n")

@@ -7,9 +7,9 @@
 use std::net::SocketAddr;
 
 use super::case::{Quantity, Subject};
-use super::client::{Connection, decision};
+use super::client::{BenchConnection, decision};
 use super::generator::LoadRun;
-use super::server::Server;
+use super::server::BenchServer;
 
 /// One figure of a case: the median of its repeats, and their range.
 #[derive(Clone, Debug, PartialEq)]
@@ -42,10 +42,10 @@ impl Figure {
 
 /// Loads the servers in turn, alternating the order; the figures of level `connections`.
 pub(super) fn turns(
-    servers: &[Server],
+    servers: &[BenchServer],
     connections: u32,
     repeats: u32,
-    load: impl Fn(&Server) -> anyhow::Result<LoadRun>,
+    load: impl Fn(&BenchServer) -> anyhow::Result<LoadRun>,
 ) -> anyhow::Result<Vec<Figure>> {
     let mut runs: Vec<Vec<(LoadRun, f64)>> = vec![Vec::new(); servers.len()];
     for repeat in 0..repeats {
@@ -100,7 +100,7 @@ pub(super) fn one_key_at(
 ) -> anyhow::Result<Vec<Figure>> {
     let request = decision(subject, "one");
     let turns = nodes.iter().cycle().take(requests as usize);
-    let opened = turns.map(|node| Connection::open(*node));
+    let opened = turns.map(|node| BenchConnection::open(*node));
     let mut connections = opened.collect::<Result<Vec<_>, _>>()?;
     for connection in &mut connections {
         connection.send(&request)?;

@@ -6,7 +6,7 @@ use std::process::Command;
 use anyhow::Context;
 
 use super::case::Subject;
-use super::server::Server;
+use super::server::BenchServer;
 use crate::chore::{capture, find};
 
 /// Threads of a generator. The servers share the same cores, as in every figure we compare with.
@@ -33,7 +33,7 @@ pub(crate) struct LoadRun {
 /// When the generator is missing, fails, or prints an unexpected form.
 pub(crate) fn load(
     root: &Path,
-    server: &Server,
+    server: &BenchServer,
     connections: u32,
     seconds: u32,
     clients: u32,
@@ -48,7 +48,7 @@ pub(crate) fn load(
 
 fn wrk(
     root: &Path,
-    server: &Server,
+    server: &BenchServer,
     connections: u32,
     seconds: u32,
     clients: u32,
@@ -109,7 +109,12 @@ fn milliseconds(text: &str) -> Option<f64> {
     Some(number.parse::<f64>().ok()? * factor)
 }
 
-fn redis_benchmark(server: &Server, connections: u32, seconds: u32, clients: u32) -> anyhow::Result<LoadRun> {
+fn redis_benchmark(
+    server: &BenchServer,
+    connections: u32,
+    seconds: u32,
+    clients: u32,
+) -> anyhow::Result<LoadRun> {
     let requests = REDIS_REQUESTS_PER_SECOND.saturating_mul(seconds);
     let printed = capture(
         Command::new("redis-benchmark")

@@ -24,7 +24,7 @@ use anyhow::{Context, bail};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 pub(crate) use case::Subject;
-pub(crate) use server::Server;
+pub(crate) use server::BenchServer;
 
 use crate::chore::{capture, cargo, run};
 use crate::setup;

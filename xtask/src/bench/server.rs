@@ -26,7 +26,7 @@ const TICKS_PER_SECOND: f64 = 100.0;
 const REPLY: &str = r#"{"allowed":true,"remaining":99}"#;
 
 /// A running server; stopped when dropped.
-pub(crate) struct Server {
+pub(crate) struct BenchServer {
     /// Which one.
     pub(crate) subject: Subject,
     /// Where it listens.
@@ -58,7 +58,7 @@ impl Drop for Scratch {
     }
 }
 
-impl Server {
+impl BenchServer {
     /// Starts a subject and waits until it accepts connections.
     ///
     /// # Errors
@@ -70,7 +70,7 @@ impl Server {
     /// The same on the subject's listener for `protocol`, with further environment.
     ///
     /// # Errors
-    /// As [`Server::start`].
+    /// As [`BenchServer::start`].
     pub(crate) fn start_speaking(
         root: &Path,
         subject: Subject,
@@ -153,7 +153,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for BenchServer {
     fn drop(&mut self) {
         let pid = i32::try_from(self.pid()).ok().and_then(Pid::from_raw);
         if pid.is_some_and(|pid| kill_process(pid, Signal::TERM).is_ok()) {

@@ -37,7 +37,7 @@ use rustix::process::{
     PidfdFlags, WaitOptions, WaitStatus, kill_process, pidfd_open, pidfd_send_signal, wait,
 };
 
-use super::chance::{Chance, Point};
+use super::chance::{Chance, HoldPoint};
 
 /// So many threads at most are held at once; the rest of the program goes on.
 const HELD_MAX: usize = 3;
@@ -54,7 +54,7 @@ const SYSTEM_CALL: i32 = 5 | 0x80;
 
 /// How a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum TraceEnd {
     /// The program's exit code.
     Exit(i32),
     /// The signal that ended it.
@@ -67,7 +67,7 @@ pub(super) enum End {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TracedRun {
     /// How it ended.
-    pub(super) end: End,
+    pub(super) end: TraceEnd,
     /// Number of pauses.
     pub(super) pauses: usize,
     /// Their sum.
@@ -80,7 +80,7 @@ pub(super) struct TracedRun {
 enum State {
     Running,
     /// Interrupted, and not yet seen to stop.
-    Asked(Point),
+    Asked(HoldPoint),
     /// Runs on, stopping at system calls, and is held after so many.
     Armed(u64),
     Held {
@@ -96,7 +96,7 @@ struct Tracer {
     chance: Chance,
     next: Instant,
     main: Pid,
-    end: Option<End>,
+    end: Option<TraceEnd>,
     run: TracedRun,
 }
 
@@ -166,7 +166,7 @@ fn trace(
         next: start,
         main,
         end: None,
-        run: TracedRun { end: End::Overrun, pauses: 0, paused: Duration::ZERO, threads: 1 },
+        run: TracedRun { end: TraceEnd::Overrun, pauses: 0, paused: Duration::ZERO, threads: 1 },
     };
     while tracer.end.is_none() && now() < start + longest {
         tracer.reap();
@@ -192,8 +192,8 @@ impl Tracer {
         if !status.stopped() {
             self.threads.remove(&pid);
             if pid == self.main {
-                let exit = status.exit_status().map(End::Exit);
-                self.end = exit.or_else(|| status.terminating_signal().map(End::Signal));
+                let exit = status.exit_status().map(TraceEnd::Exit);
+                self.end = exit.or_else(|| status.terminating_signal().map(TraceEnd::Signal));
             }
             return;
         }
@@ -212,8 +212,8 @@ impl Tracer {
             (EVENT_STOP, State::Asked(point)) => {
                 restart_interrupted_call(pid);
                 match point {
-                    Point::Here => self.hold(pid),
-                    Point::SystemCall(calls) => self.set(pid, State::Armed(calls)),
+                    HoldPoint::Here => self.hold(pid),
+                    HoldPoint::SystemCall(calls) => self.set(pid, State::Armed(calls)),
                 }
                 self.proceed(pid, None);
             }
@@ -288,7 +288,7 @@ impl Tracer {
 
     /// Kills what is left, and waits until it is gone.
     fn finish(mut self, changes: &SignalFd) -> anyhow::Result<TracedRun> {
-        self.run.end = self.end.unwrap_or(End::Overrun);
+        self.run.end = self.end.unwrap_or(TraceEnd::Overrun);
         for pid in self.threads.keys().filter_map(|pid| raw(*pid)) {
             kill_process(pid, rustix::process::Signal::KILL).unwrap_or_default();
         }

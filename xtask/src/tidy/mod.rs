@@ -115,7 +115,7 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<()> {
     findings.extend(book::check(&files));
     findings.extend(book::check_api(&files)?);
     findings.extend(figures::check(&files));
-    let known = references::Known::read(root, &files)?;
+    let known = references::KnownNames::read(root, &files)?;
     findings.extend(references::check(&files, &known, |path| root.join(path).exists()));
     findings.extend(compatibility::check(&files, &known));
     findings.extend(faults::check(&sources, &files));
