@@ -93,7 +93,7 @@ struct EditQueue {
 
 impl fmt::Debug for EditQueue {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_struct("Queue").field("waiting", &self.waiting.len()).finish_non_exhaustive()
+        out.debug_struct("EditQueue").field("waiting", &self.waiting.len()).finish_non_exhaustive()
     }
 }
 
