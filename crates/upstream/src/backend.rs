@@ -78,7 +78,7 @@ struct BackendState {
     up_since: AtomicU64,
     ejected_until: AtomicU64,
     counts: BackendCounts,
-    seen: Mutex<Seen>,
+    seen: Mutex<BackendSeen>,
 }
 
 #[derive(Debug, Default)]
@@ -90,7 +90,7 @@ struct BackendCounts {
 }
 
 #[derive(Debug)]
-struct Seen {
+struct BackendSeen {
     health: Health,
     /// Whether it is checked. If not, the result of a check that was under way says nothing.
     is_checked: bool,
@@ -125,7 +125,7 @@ impl Backend {
     /// A backend that is up until a check says otherwise, and warm.
     #[must_use]
     pub fn new(settings: BackendSettings, now: Tick) -> Self {
-        let seen = Seen {
+        let seen = BackendSeen {
             health: Health::new(true),
             is_checked: true,
             check_failure: None,
@@ -352,7 +352,7 @@ impl Backend {
         self.known.counts.repeats.fetch_add(1, Relaxed);
     }
 
-    fn seen(&self) -> MutexGuard<'_, Seen> {
+    fn seen(&self) -> MutexGuard<'_, BackendSeen> {
         self.known.seen.lock()
     }
 }

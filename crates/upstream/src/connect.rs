@@ -204,7 +204,7 @@ fn alternated(addresses: Vec<IpAddr>) -> Vec<IpAddr> {
     }
 }
 
-type Attempt<'a> = Pin<Box<dyn Future<Output = io::Result<(TcpStream, Duration)>> + Send + 'a>>;
+type ConnectAttempt<'a> = Pin<Box<dyn Future<Output = io::Result<(TcpStream, Duration)>> + Send + 'a>>;
 
 /// Where connections begin.
 #[derive(Clone, Copy)]
@@ -252,7 +252,7 @@ async fn first(
     port: u16,
     from: SourceAddresses<'_>,
 ) -> io::Result<(TcpStream, Duration)> {
-    let mut attempts: Vec<Attempt<'_>> = Vec::new();
+    let mut attempts: Vec<ConnectAttempt<'_>> = Vec::new();
     let mut last = io::Error::new(io::ErrorKind::NotFound, "there is no address to connect to");
     let mut next = addresses.iter();
     loop {
