@@ -13,7 +13,7 @@ pub(crate) fn secret_name(name: &str, directory: &str) -> String {
 
 /// What is known of a name.
 #[derive(Default)]
-pub(crate) struct Known {
+pub(crate) struct KnownName {
     pub(crate) entry: StoredName,
     /// Of the secret; 0: there is none.
     pub(crate) version: u64,
@@ -23,7 +23,7 @@ pub(crate) struct Known {
     pub(crate) earlier: Option<NamedPair>,
 }
 
-impl Known {
+impl KnownName {
     /// What clients are shown.
     pub(crate) fn shown(&self) -> Option<&NamedPair> {
         self.pair.as_ref().or(self.earlier.as_ref())

@@ -74,11 +74,11 @@ struct KafkaSink {
     topic: KafkaTopic,
     /// Of the log.
     partition: u16,
-    session: Option<Session>,
+    session: Option<ProducerSession>,
 }
 
 /// A producer, and what it has under way.
-struct Session {
+struct ProducerSession {
     producer: Arc<ThreadedProducer<Reports>>,
     trouble: Arc<Trouble>,
     /// Of the topic.
@@ -132,13 +132,13 @@ impl KafkaSink {
         if is_for_good(&error) { Sent::refused(taken, why) } else { Sent::failed(taken, why) }
     }
 
-    async fn connect(&self) -> Result<Session, String> {
+    async fn connect(&self) -> Result<ProducerSession, String> {
         let trouble = Arc::<Trouble>::default();
         let reports = Reports { forward: self.forward.clone(), trouble: Arc::clone(&trouble) };
         let (topic, own) = (self.topic.clone(), self.partition);
         let connected = on_a_thread(move || connect(&topic, own, reports)).await;
         let (producer, partition) = connected.map_err(|error| error.to_string())?;
-        Ok(Session { producer: Arc::new(producer), trouble, partition, under_way: None })
+        Ok(ProducerSession { producer: Arc::new(producer), trouble, partition, under_way: None })
     }
 
     /// Ends the session. What is under way is given up, which takes up to half a second.
