@@ -62,7 +62,8 @@ impl Protocol for Http {
         let read = if judge.wants_nothing() {
             state.reader.read(bytes, &mut ())
         } else {
-            let mut look = Look { judge, headers_good: &mut state.headers_good, body: &mut state.body };
+            let mut look =
+                ResponseLook { judge, headers_good: &mut state.headers_good, body: &mut state.body };
             state.reader.read(bytes, &mut look)
         };
         match read {
@@ -90,13 +91,13 @@ fn done(judge: &Judge, state: &Http1Connection, clean: bool) -> Reply {
     }
 }
 
-struct Look<'a> {
+struct ResponseLook<'a> {
     judge: &'a Judge,
     headers_good: &'a mut bool,
     body: &'a mut Vec<u8>,
 }
 
-impl Visit for Look<'_> {
+impl Visit for ResponseLook<'_> {
     fn head(&mut self, head: &[u8]) {
         *self.headers_good = self.judge.headers_good(|| headers(head));
     }

@@ -28,7 +28,7 @@ use super::{
     connection::{ExchangeStage, Replies, StubConnection, StubPlace},
     options::StubOptions,
     stats::StubCounters,
-    upstream::{Pool, TOKEN},
+    upstream::{LinkPool, TOKEN},
 };
 use crate::{
     epoch::{Epoch, nanos},
@@ -66,7 +66,7 @@ pub(super) struct StubServer {
     vacant: Vec<u32>,
     /// (time, place, generation)
     pub(super) timers: BinaryHeap<Reverse<(u64, u32, u32)>>,
-    pub(super) pool: Option<Pool>,
+    pub(super) pool: Option<LinkPool>,
     pub(super) replies: Replies,
     pub(super) buffer: Box<[u8]>,
     pub(super) out: Vec<u8>,
@@ -81,7 +81,7 @@ impl StubServer {
         let threads = common.options.threads.max(1);
         let pool = common.options.upstream.map(|upstream| {
             let share = upstream.connections / threads + u32::from(index < upstream.connections % threads);
-            Pool::new(upstream, share.max(1))
+            LinkPool::new(upstream, share.max(1))
         });
         Ok(Self {
             poller,
