@@ -51,7 +51,7 @@ pub(crate) trait Executor: Send + Sync + 'static {
 
 /// What a lane is asked to do.
 #[derive(Debug)]
-enum Request {
+enum LaneRequest {
     /// To open its connection.
     Open(oneshot::Sender<Result<(), Failure>>),
     /// To run an operation.
@@ -73,7 +73,7 @@ struct Job {
 /// The sending side.
 #[derive(Clone, Debug)]
 pub(crate) struct Lane {
-    queue: mpsc::Sender<Request>,
+    queue: mpsc::Sender<LaneRequest>,
 }
 
 impl Lane {
@@ -87,7 +87,7 @@ impl Lane {
     /// Opens its connection now, and not with the first call.
     pub(crate) async fn open(&self) -> Result<(), Failure> {
         let (reply, answer) = oneshot::channel();
-        self.send(Request::Open(reply))?;
+        self.send(LaneRequest::Open(reply))?;
         answer.await.unwrap_or_else(|_| Err(ended()))
     }
 
@@ -99,11 +99,11 @@ impl Lane {
         at: Option<Now>,
     ) -> Result<Reply, Failure> {
         let (reply, answer) = oneshot::channel();
-        self.send(Request::Run(Job { operation, tag, at, reply }))?;
+        self.send(LaneRequest::Run(Job { operation, tag, at, reply }))?;
         answer.await.unwrap_or_else(|_| Err(ended()))
     }
 
-    fn send(&self, request: Request) -> Result<(), Failure> {
+    fn send(&self, request: LaneRequest) -> Result<(), Failure> {
         let full = |_| Failure::Unsent(format!("{MAX_QUEUE} calls wait for this connection"));
         self.queue.try_send(request).map_err(full)
     }
@@ -125,7 +125,7 @@ fn ended() -> Failure {
     Failure::Lost("the sending task ended".to_owned())
 }
 
-async fn drain(mut requests: mpsc::Receiver<Request>, executor: Arc<impl Executor>) {
+async fn drain(mut requests: mpsc::Receiver<LaneRequest>, executor: Arc<impl Executor>) {
     let permits = Arc::new(Semaphore::new(IN_FLIGHT));
     while let Some(first) = requests.recv().await {
         // Invariant: the semaphore is never closed.
@@ -134,12 +134,12 @@ async fn drain(mut requests: mpsc::Receiver<Request>, executor: Arc<impl Executo
         let mut next = Some(first);
         while let Some(request) = next {
             match request {
-                Request::Open(reply) => {
+                LaneRequest::Open(reply) => {
                     let executor = Arc::clone(&executor);
                     // The caller may have given up meanwhile.
                     tokio::spawn(async move { reply.send(executor.open().await).unwrap_or_default() });
                 }
-                Request::Run(job) => {
+                LaneRequest::Run(job) => {
                     charges += job.operation.charges.len();
                     batch.push(job);
                 }

@@ -129,7 +129,7 @@ impl Memory {
             answer.allowed = verdict.allowed || !charge.binding;
             answer.verdicts.push(verdict);
         } else {
-            let mut held = Held::lock(self, now, charges);
+            let mut held = LockedShards::lock(self, now, charges);
             answer.allowed = held.check(charges, &mut answer.verdicts);
             held.conclude(charges, intent, answer);
         }
@@ -141,7 +141,7 @@ impl Memory {
         if let [charge] = charges {
             verdicts.push(self.decide_one(now, charge, intent));
         } else {
-            let mut held = Held::lock(self, now, charges);
+            let mut held = LockedShards::lock(self, now, charges);
             verdicts.extend(charges.iter().enumerate().map(|(index, charge)| {
                 held.with_state(index, |state, now| spend(charge, state, now, intent))
             }));
@@ -242,7 +242,7 @@ fn spend(charge: &Charge<'_>, state: &mut State, now: Now, intent: Intent) -> Ve
 /// Nearly all of a decision's time is waiting for two cache lines: the shard's, with its lock, and the
 /// entry's. A lock waits for every read before it, so one charge after another would wait for each line by
 /// itself. Hence all the shards' lines are read before the first lock, and all the entries' after the last.
-struct Held<'a> {
+struct LockedShards<'a> {
     reserve: &'a Reserve,
     /// The latest time that any of the shards was told.
     now: Now,
@@ -254,7 +254,7 @@ struct Held<'a> {
 /// One for each limit of a request: up to four need no allocation.
 type Few<T> = SmallVec<[T; 4]>;
 
-impl<'a> Held<'a> {
+impl<'a> LockedShards<'a> {
     fn lock(memory: &'a Memory, now: Now, charges: &[Charge<'_>]) -> Self {
         let hashes = charges.iter().map(|charge| memory.identity.of(charge.key));
         let mut places: Few<_> = hashes.map(|hash| (hash, memory.shard_index(hash))).collect();
