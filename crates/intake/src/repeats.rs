@@ -64,7 +64,7 @@ struct RepeatEntry {
 }
 
 #[derive(Debug, Default)]
-struct Table {
+struct RepeatTable {
     entries: HashMap<[u64; 2], RepeatEntry>,
     /// In the order in which they came; some may be gone already.
     order: VecDeque<([u64; 2], Instant)>,
@@ -77,7 +77,7 @@ pub(crate) struct Repeats {
     limit: usize,
     /// Two, so that nobody finds two batches of one name.
     hashers: [RandomState; 2],
-    table: Mutex<Table>,
+    table: Mutex<RepeatTable>,
     counters: Arc<Counters>,
 }
 
@@ -107,7 +107,7 @@ impl Repeats {
         Repeatable { name: [digest(first, key), digest(second, key)], body: first.hash_one(body) }
     }
 
-    fn table(&self) -> MutexGuard<'_, Table> {
+    fn table(&self) -> MutexGuard<'_, RepeatTable> {
         self.table.lock()
     }
 

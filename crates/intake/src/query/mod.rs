@@ -58,7 +58,7 @@ const COMPLETE: HeaderName = HeaderName::from_static("tidegate-complete");
 
 /// What a request asks for.
 #[derive(Clone, Debug, PartialEq)]
-struct Question {
+struct QueryRequest {
     name: String,
     start: i64,
     end: i64,
@@ -67,7 +67,7 @@ struct Question {
     tags: Vec<(String, String)>,
 }
 
-impl Question {
+impl QueryRequest {
     fn parse(query: &str, now: i64) -> Result<Self, Refusal> {
         let (mut name, mut start, mut end, mut last, mut step) = (None, None, None, None, None);
         let mut aggregate = Aggregate::Avg;
@@ -131,7 +131,7 @@ fn span(text: &str) -> Option<i64> {
 
 /// What was found.
 struct QueryResult {
-    question: Question,
+    question: QueryRequest,
     points: Vec<(i64, f64)>,
     scanned: Scanned,
     complete: bool,
@@ -141,7 +141,7 @@ impl Intake {
     /// Answers with points, as JSON or, if it is asked for, CSV.
     pub(crate) async fn query(self: &Arc<Self>, head: &Head, peer: &Peer) -> Result<Response<Body>, Refusal> {
         self.admit(head, peer, Right::Read)?;
-        let question = Question::parse(head.uri.query().unwrap_or_default(), millis())?;
+        let question = QueryRequest::parse(head.uri.query().unwrap_or_default(), millis())?;
         let log = Arc::clone(self.log());
         let answer = self.on_a_thread(Turn::Query, move || answer(&log, question)).await??;
         let accepted = head.headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
@@ -153,8 +153,8 @@ impl Intake {
     }
 }
 
-fn answer(log: &Log, question: Question) -> Result<QueryResult, ReadError> {
-    let Question { start, end, step, aggregate, .. } = question;
+fn answer(log: &Log, question: QueryRequest) -> Result<QueryResult, ReadError> {
+    let QueryRequest { start, end, step, aggregate, .. } = question;
     let mut series = Series::new(aggregate, start, step, end);
     let scan = Scan {
         name: &question.name,
@@ -208,8 +208,8 @@ mod tests {
 
     const NOW: i64 = 1_795_420_800_000;
 
-    fn parsed(query: &str) -> Question {
-        Question::parse(query, NOW).unwrap()
+    fn parsed(query: &str) -> QueryRequest {
+        QueryRequest::parse(query, NOW).unwrap()
     }
 
     #[test]
@@ -242,7 +242,7 @@ mod tests {
             ("name=a&start=9223372036854775807", "start must be"),
             ("name=a&nam=b", "no parameter nam"),
         ] {
-            let refused = Question::parse(query, NOW).unwrap_err().to_string();
+            let refused = QueryRequest::parse(query, NOW).unwrap_err().to_string();
             assert!(refused.contains(reason), "{query}: {refused}");
         }
     }

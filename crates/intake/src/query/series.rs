@@ -67,7 +67,7 @@ impl Aggregate {
 
 /// What a step has.
 #[derive(Clone, Debug)]
-struct Step {
+struct StepTotals {
     count: u64,
     sum: f64,
     min: f64,
@@ -75,15 +75,15 @@ struct Step {
     values: Vec<f64>,
 }
 
-const EMPTY: Step =
-    Step { count: 0, sum: 0.0, min: f64::INFINITY, max: f64::NEG_INFINITY, values: Vec::new() };
+const EMPTY: StepTotals =
+    StepTotals { count: 0, sum: 0.0, min: f64::INFINITY, max: f64::NEG_INFINITY, values: Vec::new() };
 
 /// The points of a query, under way.
 pub(super) struct Series {
     aggregate: Aggregate,
     start: i64,
     step: i64,
-    steps: Vec<Step>,
+    steps: Vec<StepTotals>,
     /// Values that are kept, for percentiles or since they wait.
     values: usize,
     /// The counters that are cumulative, by series.
@@ -233,7 +233,7 @@ impl Series {
     }
 }
 
-impl Step {
+impl StepTotals {
     fn together(mut self, aggregate: Aggregate, length: i64) -> f64 {
         match aggregate {
             Aggregate::Min => self.min,
