@@ -124,7 +124,7 @@ pub struct DomainRead {
 /// Everything that is wrong with it, at least one mistake and at most [`MAX_FINDINGS`].
 pub fn read(bytes: &[u8]) -> Result<DomainRead, Vec<Finding>> {
     let root = yaml::read(bytes).map_err(|mistake| vec![mistake])?;
-    let mut reader = Reader::default();
+    let mut reader = LimitsReader::default();
     match reader.domain(&root) {
         Some(domain) if reader.mistakes.is_empty() => Ok(DomainRead { domain, warnings: reader.warnings }),
         _ => Err(reader.mistakes),
@@ -144,7 +144,7 @@ const TRUE: [&str; 6] = ["true", "True", "TRUE", "yes", "on", "y"];
 const FALSE: [&str; 6] = ["false", "False", "FALSE", "no", "off", "n"];
 
 #[derive(Default)]
-struct Reader {
+struct LimitsReader {
     mistakes: Vec<Finding>,
     warnings: Vec<Finding>,
 }
@@ -171,7 +171,7 @@ fn join(path: &str, name: &str) -> String {
     if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
 }
 
-impl Reader {
+impl LimitsReader {
     fn mistake(
         &mut self,
         place: Position,

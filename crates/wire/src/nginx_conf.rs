@@ -50,7 +50,7 @@ pub struct Directive {
 /// The first place at which it has no meaning.
 pub fn read(bytes: &[u8]) -> Result<Vec<Directive>, Finding> {
     let text = text(bytes)?;
-    let mut words = Words { letters: text.chars().peekable(), place: START };
+    let mut words = WordReader { letters: text.chars().peekable(), place: START };
     let (mut open, mut list) = (Vec::new(), Vec::new());
     let mut statement: Option<Directive> = None;
     let mut count = 0;
@@ -127,13 +127,13 @@ enum Token {
     End,
 }
 
-struct Words<'t> {
+struct WordReader<'t> {
     letters: Peekable<Chars<'t>>,
     /// Of the next letter.
     place: Position,
 }
 
-impl Words<'_> {
+impl WordReader<'_> {
     fn letter(&mut self) -> Option<char> {
         let letter = self.letters.next()?;
         if letter == '\n' {

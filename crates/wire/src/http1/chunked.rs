@@ -17,7 +17,7 @@ pub(super) enum Chunked {
 
 /// What a chunked body has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Part<'a> {
+pub(super) enum ChunkedPart<'a> {
     /// Bytes of the body.
     Data(&'a [u8]),
     /// Bytes of the trailer section, line ends included.
@@ -40,20 +40,20 @@ impl Chunked {
     pub(super) fn decode(
         &mut self,
         bytes: &[u8],
-        mut take: impl FnMut(Part<'_>),
+        mut take: impl FnMut(ChunkedPart<'_>),
     ) -> Result<(usize, bool), MalformedChunk> {
         let mut at = 0;
         while let Some(&byte) = bytes.get(at) {
             if let Self::Data(left) = *self {
                 let part = usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len() - at);
-                take(Part::Data(&bytes[at..at + part]));
+                take(ChunkedPart::Data(&bytes[at..at + part]));
                 at += part;
                 let left = left - part as u64;
                 *self = if left == 0 { Self::DataEnd { cr: false } } else { Self::Data(left) };
                 continue;
             }
             if matches!(self, Self::Trailer { .. }) {
-                take(Part::Trailer(&bytes[at..=at]));
+                take(ChunkedPart::Trailer(&bytes[at..=at]));
             }
             at += 1;
             if self.step(byte)? {
@@ -106,8 +106,8 @@ mod tests {
         let (mut body, mut trailers) = (Vec::new(), Vec::new());
         let mut chunked = Chunked::START;
         let (used, done) = chunked.decode(bytes, |part| match part {
-            Part::Data(data) => body.extend_from_slice(data),
-            Part::Trailer(part) => trailers.extend_from_slice(part),
+            ChunkedPart::Data(data) => body.extend_from_slice(data),
+            ChunkedPart::Trailer(part) => trailers.extend_from_slice(part),
         })?;
         Ok((body, trailers, used, done))
     }

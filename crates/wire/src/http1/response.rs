@@ -14,7 +14,7 @@
 use thiserror::Error;
 
 use super::{
-    chunked::{Chunked, Part},
+    chunked::{Chunked, ChunkedPart},
     head::{Framing, HeadError, HeaderLines, Line},
 };
 
@@ -163,11 +163,11 @@ impl ResponseReader {
                 ResponseState::Chunked(chunked) => {
                     let mut length = 0;
                     let decoded = chunked.decode(rest, |part| match part {
-                        Part::Data(part) => {
+                        ChunkedPart::Data(part) => {
                             length += part.len() as u64;
                             visit.body(part);
                         }
-                        Part::Trailer(part) => visit.trailer(part),
+                        ChunkedPart::Trailer(part) => visit.trailer(part),
                     });
                     let (used, done) = decoded.map_err(|_| ResponseError::Chunked)?;
                     self.spend(length)?;

@@ -119,7 +119,7 @@ struct ExportReading<'w> {
 }
 
 /// A metric's description, without its points.
-struct About<'a> {
+struct MetricDescription<'a> {
     name: &'a str,
     /// Whether the name is UTF-8; otherwise it is empty here.
     is_text: bool,
@@ -195,9 +195,9 @@ impl ExportReading<'_> {
     fn read_point(
         &mut self,
         point: &[u8],
-        about: &About<'_>,
+        about: &MetricDescription<'_>,
         around: &Attributes<'_>,
-        read: fn(&Point<'_>, &About<'_>, &mut LineWriter) -> Result<(), MetricError>,
+        read: fn(&Point<'_>, &MetricDescription<'_>, &mut LineWriter) -> Result<(), MetricError>,
     ) -> Result<(), ExportError> {
         let point = Point::read(point, about.data, around)?;
         self.counts.exemplars += point.exemplars;
@@ -228,14 +228,18 @@ impl ExportReading<'_> {
         Ok(())
     }
 
-    fn read_number(point: &Point<'_>, about: &About<'_>, writer: &mut LineWriter) -> Result<(), MetricError> {
+    fn read_number(
+        point: &Point<'_>,
+        about: &MetricDescription<'_>,
+        writer: &mut LineWriter,
+    ) -> Result<(), MetricError> {
         let delta = about.is_delta.then_some(("temporality", "delta"));
         point.write(writer, about.name, about.kind, point.value.ok_or(MetricError::Missing("value"))?, delta)
     }
 
     fn read_histogram(
         point: &Point<'_>,
-        about: &About<'_>,
+        about: &MetricDescription<'_>,
         writer: &mut LineWriter,
     ) -> Result<(), MetricError> {
         let delta = about.is_delta.then_some(("temporality", "delta"));
@@ -264,7 +268,7 @@ impl ExportReading<'_> {
 
     fn read_summary(
         point: &Point<'_>,
-        about: &About<'_>,
+        about: &MetricDescription<'_>,
         writer: &mut LineWriter,
     ) -> Result<(), MetricError> {
         let totals = [("_count", Some(point.count.into())), ("_sum", point.sum.map(Number::from))];
@@ -283,7 +287,7 @@ impl ExportReading<'_> {
 }
 
 /// What the message of its data says of a metric.
-fn about<'a>(name: Option<&'a str>, number: u64, data: &[u8]) -> Result<About<'a>, Malformed> {
+fn about<'a>(name: Option<&'a str>, number: u64, data: &[u8]) -> Result<MetricDescription<'a>, Malformed> {
     let (mut is_delta, mut is_monotonic) = (false, false);
     for field in Fields::of(data) {
         match field? {
@@ -299,7 +303,7 @@ fn about<'a>(name: Option<&'a str>, number: u64, data: &[u8]) -> Result<About<'a
         11 => (Data::Summary, Kind::Summary),
         _ => (Data::Number, Kind::Gauge),
     };
-    Ok(About { name: name.unwrap_or_default(), is_text: name.is_some(), data, kind, is_delta })
+    Ok(MetricDescription { name: name.unwrap_or_default(), is_text: name.is_some(), data, kind, is_delta })
 }
 
 #[cfg(test)]
