@@ -184,7 +184,7 @@ pub fn described() -> Value {
         ),
         components(schemas(crate::explain::Explanation))
     )]
-    struct Document;
+    struct LimiterOpenApi;
     // Invariant: a document is made of maps with strings as keys, which always serialise.
-    serde_json::to_value(Document::openapi()).unwrap_or_default()
+    serde_json::to_value(LimiterOpenApi::openapi()).unwrap_or_default()
 }

@@ -112,7 +112,7 @@ impl Server {
     {
         let RespServerParts { sessions, config, gate } = &*self.inner;
         let opened = monotonic();
-        let connection = Connection {
+        let connection = OpenConnection {
             stream,
             config,
             gate,
@@ -165,7 +165,7 @@ enum SessionEnd {
     Socket(#[from] io::Error),
 }
 
-struct Connection<'a, S> {
+struct OpenConnection<'a, S> {
     stream: S,
     config: &'a RespConfig,
     gate: &'a Gate,
@@ -188,7 +188,7 @@ struct Connection<'a, S> {
     waiting_since: Instant,
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> OpenConnection<'_, S> {
     /// Reads and answers until the client leaves, has said the last word, or the drain is over.
     async fn converse(mut self, sessions: &RespState) -> Result<(), SessionEnd> {
         let gate = self.gate;
