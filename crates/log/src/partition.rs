@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use crate::files::{Files, read_small};
 use crate::index::{Index, MAX_INDEX_BYTES};
 use crate::inspect::{Look, index_of_lines};
-use crate::queue::Queue;
+use crate::queue::AppendQueue;
 use crate::segment::{INDEX, PLAIN, Segment, Shelf, file_name};
 use crate::settings::{Clock, Describe, Settings};
 use crate::statistics::{PartitionCounters, PartitionStatistics, count};
@@ -24,7 +24,7 @@ pub(crate) struct Partition {
     pub(crate) files: Arc<dyn Files>,
     pub(crate) describe: Arc<dyn Describe>,
     pub(crate) clock: Clock,
-    pub(crate) queue: Queue,
+    pub(crate) queue: AppendQueue,
     pub(crate) bounds: Bounds,
     pub(crate) counters: PartitionCounters,
     /// The next offset, for those who wait for lines.
@@ -82,7 +82,7 @@ impl Partition {
             files,
             describe,
             clock,
-            queue: Queue::new(bounds.settings.queue_bytes),
+            queue: AppendQueue::new(bounds.settings.queue_bytes),
             bounds,
             counters: PartitionCounters::default(),
             end: watch::Sender::new(shelf.next),
