@@ -21,14 +21,14 @@ pub(crate) struct BenchConnection {
 }
 
 /// One reply.
-pub(crate) struct Reply {
+pub(crate) struct BenchReply {
     /// Status code.
     pub(crate) status: u16,
     /// Body as text.
     pub(crate) body: String,
 }
 
-impl Reply {
+impl BenchReply {
     /// Whether this is a decision that admits.
     pub(crate) fn admits(&self) -> bool {
         self.status == 200 && self.body.contains(r#""allowed":true"#)
@@ -64,7 +64,7 @@ impl BenchConnection {
     ///
     /// # Errors
     /// When the connection fails or the reply is not HTTP/1.1 with a length.
-    pub(crate) fn receive(&mut self) -> anyhow::Result<Reply> {
+    pub(crate) fn receive(&mut self) -> anyhow::Result<BenchReply> {
         let mut line = String::new();
         self.stream.read_line(&mut line).context("reading a reply")?;
         let status = line.split(' ').nth(1).and_then(|code| code.parse().ok());
@@ -90,7 +90,7 @@ impl BenchConnection {
         }
         let mut body = vec![0; length];
         self.stream.read_exact(&mut body).context("reading a body")?;
-        Ok(Reply { status, body: String::from_utf8_lossy(&body).into_owned() })
+        Ok(BenchReply { status, body: String::from_utf8_lossy(&body).into_owned() })
     }
 }
 

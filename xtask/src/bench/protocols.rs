@@ -12,7 +12,7 @@ use anyhow::{Context, bail};
 use super::case::{Case, Subject};
 use super::figure::{Figure, one_key_at, turns};
 use super::generator::{LoadRun, THREADS, read_redis_benchmark};
-use super::server::{BenchServer, Protocol};
+use super::server::{BenchProtocol, BenchServer};
 use crate::chore::{capture, find};
 
 /// A load of Redis commands, but for its levels.
@@ -25,7 +25,7 @@ pub(super) struct Resp {
 
 /// Loads every subject by redis-benchmark, at each depth of pipeline.
 pub(super) fn resp(root: &Path, case: &Case, load: &Resp, pipelines: &[u32]) -> anyhow::Result<Vec<Figure>> {
-    let servers = start(root, case, Protocol::Resp)?;
+    let servers = start(root, case, BenchProtocol::Resp)?;
     for server in &servers {
         let port = server.address.port().to_string();
         let command = command_of(server, "check");
@@ -40,7 +40,7 @@ pub(super) fn resp(root: &Path, case: &Case, load: &Resp, pipelines: &[u32]) -> 
     Ok(levels.collect::<Result<Vec<_>, _>>()?.concat())
 }
 
-fn start(root: &Path, case: &Case, protocol: Protocol) -> anyhow::Result<Vec<BenchServer>> {
+fn start(root: &Path, case: &Case, protocol: BenchProtocol) -> anyhow::Result<Vec<BenchServer>> {
     let config = case.tidegate_config.as_ref().map(|file| case.folder.join(file));
     let start =
         |subject: &Subject| BenchServer::start_speaking(root, *subject, config.as_deref(), protocol, &[]);
@@ -102,7 +102,7 @@ pub(super) fn grpc(
     seconds: u32,
     repeats: u32,
 ) -> anyhow::Result<Vec<Figure>> {
-    let servers = start(root, case, Protocol::Grpc)?;
+    let servers = start(root, case, BenchProtocol::Grpc)?;
     let folder = std::env::temp_dir().join(format!("tidegate-bench-grpc-{}", std::process::id()));
     std::fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
     let body = |server: &BenchServer| folder.join(server.subject.name());
@@ -211,7 +211,13 @@ pub(super) fn one_key_on_redis(
     // No answer may be given blindly, however long the queue: this is about counting.
     let environment = [("TIDEGATE_STORE", store.as_str()), ("TIDEGATE_SHARED_DEADLINE", "1s")];
     let start = |_| {
-        BenchServer::start_speaking(root, Subject::Tidegate, config.as_deref(), Protocol::Http, &environment)
+        BenchServer::start_speaking(
+            root,
+            Subject::Tidegate,
+            config.as_deref(),
+            BenchProtocol::Http,
+            &environment,
+        )
     };
     let nodes = (0..nodes).map(start).collect::<Result<Vec<_>, _>>()?;
     let addresses: Vec<_> = nodes.iter().map(|node| node.address).collect();

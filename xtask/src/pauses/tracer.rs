@@ -77,7 +77,7 @@ pub(super) struct TracedRun {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum State {
+enum ThreadState {
     Running,
     /// Interrupted, and not yet seen to stop.
     Asked(HoldPoint),
@@ -90,7 +90,7 @@ enum State {
 
 #[derive(Debug)]
 struct Tracer {
-    threads: BTreeMap<Pid, State>,
+    threads: BTreeMap<Pid, ThreadState>,
     /// Processes that the test froze: no longer traced, so held by what survives their id's reuse.
     released: Vec<OwnedFd>,
     chance: Chance,
@@ -160,7 +160,7 @@ fn trace(
 
     let start = now();
     let mut tracer = Tracer {
-        threads: BTreeMap::from([(main, State::Running)]),
+        threads: BTreeMap::from([(main, ThreadState::Running)]),
         released: Vec::new(),
         chance,
         next: start,
@@ -198,7 +198,7 @@ impl Tracer {
             return;
         }
         let known = self.threads.len();
-        let state = *self.threads.entry(pid).or_insert(State::Running);
+        let state = *self.threads.entry(pid).or_insert(ThreadState::Running);
         self.run.threads += self.threads.len() - known;
         let (signal, event) = ((status.as_raw() >> 8) & 0xff, status.as_raw() >> 16);
         match (event, state) {
@@ -209,18 +209,18 @@ impl Tracer {
                 // Gone if it was killed meanwhile, here and at every call below.
                 ptrace::detach(pid, None).unwrap_or_default();
             }
-            (EVENT_STOP, State::Asked(point)) => {
+            (EVENT_STOP, ThreadState::Asked(point)) => {
                 restart_interrupted_call(pid);
                 match point {
                     HoldPoint::Here => self.hold(pid),
-                    HoldPoint::SystemCall(calls) => self.set(pid, State::Armed(calls)),
+                    HoldPoint::SystemCall(calls) => self.set(pid, ThreadState::Armed(calls)),
                 }
                 self.proceed(pid, None);
             }
-            (0, State::Armed(calls)) if signal == SYSTEM_CALL => {
+            (0, ThreadState::Armed(calls)) if signal == SYSTEM_CALL => {
                 match calls.checked_sub(1) {
                     None => self.hold(pid),
-                    Some(calls) => self.set(pid, State::Armed(calls)),
+                    Some(calls) => self.set(pid, ThreadState::Armed(calls)),
                 }
                 self.proceed(pid, None);
             }
@@ -229,58 +229,58 @@ impl Tracer {
         }
     }
 
-    fn set(&mut self, pid: Pid, state: State) {
+    fn set(&mut self, pid: Pid, state: ThreadState) {
         self.threads.insert(pid, state);
     }
 
     /// Holds a thread that stands still, unless enough are held.
     fn hold(&mut self, pid: Pid) {
-        let held = self.threads.values().filter(|state| matches!(state, State::Held { .. })).count();
+        let held = self.threads.values().filter(|state| matches!(state, ThreadState::Held { .. })).count();
         if held >= HELD_MAX {
-            return self.set(pid, State::Running);
+            return self.set(pid, ThreadState::Running);
         }
         let length = self.chance.length();
         self.run.pauses += 1;
         self.run.paused += length;
-        self.set(pid, State::Held { until: now() + length });
+        self.set(pid, ThreadState::Held { until: now() + length });
     }
 
     /// Lets a thread that stands still go on, as its state says.
     fn proceed(&self, pid: Pid, signal: Option<Signal>) {
         match self.threads.get(&pid) {
-            Some(State::Held { .. }) => {}
-            Some(State::Armed(_)) => ptrace::syscall(pid, signal).unwrap_or_default(),
+            Some(ThreadState::Held { .. }) => {}
+            Some(ThreadState::Armed(_)) => ptrace::syscall(pid, signal).unwrap_or_default(),
             _ => ptrace::cont(pid, signal).unwrap_or_default(),
         }
     }
 
     /// Ends the pauses whose time is up, and chooses a thread when it is time.
     fn act(&mut self, now: Instant) {
-        let over = |state: &State| matches!(state, State::Held { until } if *until <= now);
+        let over = |state: &ThreadState| matches!(state, ThreadState::Held { until } if *until <= now);
         let done: Vec<Pid> =
             self.threads.iter().filter(|(_, state)| over(state)).map(|(pid, _)| *pid).collect();
         for pid in done {
-            self.set(pid, State::Running);
+            self.set(pid, ThreadState::Running);
             self.proceed(pid, None);
         }
         if now < self.next {
             return;
         }
         self.next = now + self.chance.until_next();
-        let free = |state: &State| matches!(state, State::Running);
+        let free = |state: &ThreadState| matches!(state, ThreadState::Running);
         let running: Vec<Pid> =
             self.threads.iter().filter(|(_, state)| free(state)).map(|(pid, _)| *pid).collect();
         let chosen = self.chance.below(running.len());
         let point = self.chance.point();
         if let Some(pid) = running.get(chosen).filter(|pid| ptrace::interrupt(**pid).is_ok()) {
-            self.set(*pid, State::Asked(point));
+            self.set(*pid, ThreadState::Asked(point));
         }
     }
 
     /// When there is something to do again, if no thread changes before.
     fn earliest(&self) -> Instant {
         let ends = self.threads.values().filter_map(|state| match state {
-            State::Held { until } => Some(*until),
+            ThreadState::Held { until } => Some(*until),
             _ => None,
         });
         ends.fold(self.next, Instant::min)
