@@ -62,7 +62,7 @@ const KEYS: [&str; 10] =
 pub enum StoreError {
     /// It has mistakes, or does not go with what is in force.
     #[error("the registration is refused")]
-    RegistrationRefused(Vec<Mistake>),
+    Refused(Vec<Mistake>),
     /// Try again later.
     #[error("{0}")]
     Unavailable(String),
