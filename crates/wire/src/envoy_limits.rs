@@ -30,12 +30,12 @@ pub struct Domain {
     /// Its name, not empty.
     pub name: String,
     /// Its rules.
-    pub descriptors: Vec<DescriptorRule>,
+    pub descriptors: Vec<LimitRule>,
 }
 
 /// A rule, or a step on the way to one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DescriptorRule {
+pub struct LimitRule {
     /// Where it begins.
     pub place: Position,
     /// Which one it is: `descriptors[0].descriptors[2]`.
@@ -217,18 +217,17 @@ impl LimitsReader {
         Some(MapFields { place: node.place, path, entries })
     }
 
-    fn descriptors(&mut self, fields: &MapFields<'_>) -> Vec<DescriptorRule> {
+    fn descriptors(&mut self, fields: &MapFields<'_>) -> Vec<LimitRule> {
         let Some(node) = fields.get("descriptors") else { return Vec::new() };
         let path = fields.at("descriptors");
         let Value::List(items) = &node.value else {
             self.mistake(node.place, path, format!("is {}", node.value.kind()), "a list of descriptors");
             return Vec::new();
         };
-        let mut descriptors: Vec<DescriptorRule> = Vec::new();
+        let mut descriptors: Vec<LimitRule> = Vec::new();
         for (index, item) in items.iter().enumerate() {
             let Some(descriptor) = self.descriptor(item, format!("{path}[{index}]")) else { continue };
-            let same =
-                |other: &&DescriptorRule| other.key == descriptor.key && other.value == descriptor.value;
+            let same = |other: &&LimitRule| other.key == descriptor.key && other.value == descriptor.value;
             if let Some(other) = descriptors.iter().find(same) {
                 let problem = format!("has the key and value of the one in line {}", other.place.line);
                 self.mistake(descriptor.place, descriptor.path.clone(), problem, "one rule for each");
@@ -238,7 +237,7 @@ impl LimitsReader {
         descriptors
     }
 
-    fn descriptor(&mut self, node: &Node, path: String) -> Option<DescriptorRule> {
+    fn descriptor(&mut self, node: &Node, path: String) -> Option<LimitRule> {
         const KNOWN: [&str; 10] = [
             "key",
             "value",
@@ -276,16 +275,7 @@ impl LimitsReader {
         }
         let descriptors = self.descriptors(&fields);
         let place = node.place;
-        Some(DescriptorRule {
-            place,
-            key: key?,
-            value,
-            limit,
-            shadow_mode,
-            share_threshold,
-            descriptors,
-            path,
-        })
+        Some(LimitRule { place, key: key?, value, limit, shadow_mode, share_threshold, descriptors, path })
     }
 
     fn rate_limit(&mut self, of: &MapFields<'_>) -> Option<RateLimit> {

@@ -34,7 +34,9 @@ use tidegate_store::guard::{Guard, GuardConfig};
 use tidegate_store::memory::Memory;
 use tidegate_store::redis::{Redis, RedisConfig};
 use tidegate_store::shared::Shared;
-use tidegate_wire::rls::{self, Descriptor, Entry, Hits, Override, RateLimitCode, Request, Response, Unit};
+use tidegate_wire::rls::{
+    self, Descriptor, Entry, Hits, Override, RateLimitCode as Code, Request, Response, Unit,
+};
 
 struct Running {
     address: SocketAddr,
@@ -157,7 +159,7 @@ fn request(descriptors: Vec<Descriptor>) -> Request {
 }
 
 /// (code, limit, remaining) of each descriptor.
-fn told(response: &Response) -> Vec<(RateLimitCode, u32, u32)> {
+fn told(response: &Response) -> Vec<(Code, u32, u32)> {
     let of = |status: &rls::DescriptorStatus| {
         let limit = status.current_limit.as_ref().map_or(0, |limit| limit.requests_per_unit);
         (status.code(), limit, status.limit_remaining)
@@ -211,10 +213,9 @@ async fn an_answer_without_the_store_is_marked() {
 
 #[tokio::test]
 async fn fault_58_an_answer_without_a_policy_is_marked_and_on_no_match_gives_it() {
-    for (on_no_match, answer, code) in [
-        (OnNoMatch::Allow, "allowed", RateLimitCode::Ok),
-        (OnNoMatch::Deny, "denied", RateLimitCode::OverLimit),
-    ] {
+    for (on_no_match, answer, code) in
+        [(OnNoMatch::Allow, "allowed", Code::Ok), (OnNoMatch::Deny, "denied", Code::OverLimit)]
+    {
         let (config, layer) = (HttpConfig::default(), FileLayer::default());
         let counters = Counters::Memory(Memory::new(16 << 20));
         let mut service =
@@ -225,7 +226,7 @@ async fn fault_58_an_answer_without_a_policy_is_marked_and_on_no_match_gives_it(
         assert_eq!((told_so.overall_code(), told(&told_so)), (code, vec![(code, 0, 0); 2]));
         let one_matches = request(vec![descriptor("client", "a"), descriptor("nobody", "x")]);
         let told_so = service.limit(&one_matches).await.unwrap();
-        assert_eq!((told_so.overall_code(), told_so.dynamic_metadata), (RateLimitCode::Ok, None));
+        assert_eq!((told_so.overall_code(), told_so.dynamic_metadata), (Code::Ok, None));
     }
 }
 
@@ -234,22 +235,16 @@ async fn each_descriptor_is_told_in_order_and_a_denial_charges_nobody() {
     let mut service = start().await;
     let both = request(vec![descriptor("client", "a"), descriptor("nobody", "x"), descriptor("client", "b")]);
     let told_first = service.limit(&both).await.unwrap();
-    assert_eq!(told_first.overall_code(), RateLimitCode::Ok);
-    assert_eq!(
-        told(&told_first),
-        [(RateLimitCode::Ok, 3, 2), (RateLimitCode::Ok, 0, 0), (RateLimitCode::Ok, 3, 2)]
-    );
+    assert_eq!(told_first.overall_code(), Code::Ok);
+    assert_eq!(told(&told_first), [(Code::Ok, 3, 2), (Code::Ok, 0, 0), (Code::Ok, 3, 2)]);
     let limit = told_first.statuses[0].current_limit.clone().unwrap();
     assert_eq!((limit.name.as_str(), limit.unit()), ("per-client", Unit::Hour));
 
     let two = Request { hits_addend: 2, ..request(vec![descriptor("client", "a")]) };
-    assert_eq!(told(&service.limit(&two).await.unwrap()), [(RateLimitCode::Ok, 3, 0)]);
+    assert_eq!(told(&service.limit(&two).await.unwrap()), [(Code::Ok, 3, 0)]);
     let denied = service.limit(&both).await.unwrap();
-    assert_eq!(denied.overall_code(), RateLimitCode::OverLimit);
-    assert_eq!(
-        told(&denied),
-        [(RateLimitCode::OverLimit, 3, 0), (RateLimitCode::Ok, 0, 0), (RateLimitCode::Ok, 3, 2)]
-    );
+    assert_eq!(denied.overall_code(), Code::OverLimit);
+    assert_eq!(told(&denied), [(Code::OverLimit, 3, 0), (Code::Ok, 0, 0), (Code::Ok, 3, 2)]);
     let wait = denied.statuses[0].duration_until_reset.unwrap().seconds;
     assert!((1_190..=1_200).contains(&wait), "{wait}");
 }
@@ -268,10 +263,10 @@ async fn fault_59_an_attribute_with_a_source_is_the_callers_whatever_a_descripto
     for remaining in [2, 1, 0] {
         let named = format!("client{remaining}");
         let response = service.limit(&request(vec![descriptor("client", &named)])).await.unwrap();
-        assert_eq!(told(&response), [(RateLimitCode::Ok, 3, remaining)], "all are the caller's");
+        assert_eq!(told(&response), [(Code::Ok, 3, remaining)], "all are the caller's");
     }
     let denied = service.limit(&request(vec![descriptor("other", "x")])).await.unwrap();
-    assert_eq!(denied.overall_code(), RateLimitCode::OverLimit);
+    assert_eq!(denied.overall_code(), Code::OverLimit);
 }
 
 #[tokio::test]
@@ -279,8 +274,8 @@ async fn a_descriptor_has_its_own_hits_and_its_own_limit() {
     let mut service = start().await;
     let hits = |value| Descriptor { hits_addend: Some(Hits { value }), ..descriptor("client", "a") };
     let asked = Request { hits_addend: 9, ..request(vec![hits(3)]) };
-    assert_eq!(told(&service.limit(&asked).await.unwrap()), [(RateLimitCode::Ok, 3, 0)]);
-    assert_eq!(told(&service.limit(&request(vec![hits(0)])).await.unwrap()), [(RateLimitCode::Ok, 3, 0)]);
+    assert_eq!(told(&service.limit(&asked).await.unwrap()), [(Code::Ok, 3, 0)]);
+    assert_eq!(told(&service.limit(&request(vec![hits(0)])).await.unwrap()), [(Code::Ok, 3, 0)]);
 
     let own = |unit: Unit| {
         let limit = Some(Override { requests_per_unit: 2, unit: unit.into() });
@@ -294,11 +289,8 @@ async fn a_descriptor_has_its_own_hits_and_its_own_limit() {
         ];
         let codes = answers.each_ref().map(|answer| answer.overall_code());
         // A changed limit keeps what was used: the month begins where the day ended.
-        let expected = if unit == Unit::Day {
-            [RateLimitCode::Ok, RateLimitCode::Ok, RateLimitCode::OverLimit]
-        } else {
-            [RateLimitCode::OverLimit; 3]
-        };
+        let expected =
+            if unit == Unit::Day { [Code::Ok, Code::Ok, Code::OverLimit] } else { [Code::OverLimit; 3] };
         assert_eq!(codes, expected, "{unit:?}");
         assert_eq!(answers[0].statuses[0].current_limit.as_ref().unwrap().unit(), unit);
     }
@@ -311,7 +303,7 @@ async fn negative_hits_give_back_what_was_charged_and_never_charge() {
     let mut service = start().await;
     let path = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
     let hits = |value| Descriptor { hits_addend: Some(Hits { value }), ..descriptor("client", "a") };
-    let left = [(RateLimitCode::Ok, 3, 0)];
+    let left = [(Code::Ok, 3, 0)];
     assert_eq!(told(&service.limit(&request(vec![hits(3)])).await.unwrap()), left);
     // As Envoy writes it: the domain, and a descriptor with its entry, 2 units, and field 4.
     let entry = b"\x0a\x0b\x0a\x06client\x12\x01a";
@@ -319,26 +311,23 @@ async fn negative_hits_give_back_what_was_charged_and_never_charge() {
     let message = [&b"\x0a\x04shop\x12\x13"[..], &descriptor].concat();
     let (body, status) = service.call(path, [&b"\0\0\0\0\x1b"[..], &message].concat()).await;
     assert_eq!((told(&rls::decode(&body).unwrap()), status.as_str()), (left.to_vec(), "0"));
-    assert_eq!(told(&service.limit(&request(vec![hits(1)])).await.unwrap()), [(RateLimitCode::Ok, 3, 1)]);
+    assert_eq!(told(&service.limit(&request(vec![hits(1)])).await.unwrap()), [(Code::Ok, 3, 1)]);
 
     // Never above the limit, and a denial gives nothing back.
     let returned = |value| Descriptor { is_negative_hits: true, ..hits(value) };
     let denied = service.limit(&request(vec![returned(1), hits(2)])).await.unwrap();
-    assert_eq!(denied.overall_code(), RateLimitCode::OverLimit);
-    assert_eq!(told(&service.limit(&request(vec![hits(0)])).await.unwrap()), [(RateLimitCode::Ok, 3, 1)]);
+    assert_eq!(denied.overall_code(), Code::OverLimit);
+    assert_eq!(told(&service.limit(&request(vec![hits(0)])).await.unwrap()), [(Code::Ok, 3, 1)]);
     let all = service.limit(&request(vec![returned(u64::MAX)])).await.unwrap();
-    assert_eq!(all.overall_code(), RateLimitCode::Ok);
+    assert_eq!(all.overall_code(), Code::Ok);
     assert_eq!(told(&service.limit(&request(vec![hits(3)])).await.unwrap()), left);
-    assert_eq!(
-        service.limit(&request(vec![hits(1)])).await.unwrap().overall_code(),
-        RateLimitCode::OverLimit
-    );
+    assert_eq!(service.limit(&request(vec![hits(1)])).await.unwrap().overall_code(), Code::OverLimit);
 
     // A limit in the request is counted by itself, and is given back to like any.
     let limit = Some(Override { requests_per_unit: 2, unit: Unit::Day.into() });
     for (descriptor, remaining) in [(hits(2), 0), (returned(1), 0), (hits(1), 0)] {
         let answer = service.limit(&request(vec![Descriptor { limit, ..descriptor }])).await.unwrap();
-        assert_eq!(told(&answer), [(RateLimitCode::Ok, 2, remaining)]);
+        assert_eq!(told(&answer), [(Code::Ok, 2, remaining)]);
     }
 }
 
@@ -347,10 +336,7 @@ async fn shadow_mode_never_denies() {
     let mut service = start().await;
     for _ in 0..3 {
         let answer = service.limit(&request(vec![descriptor("watched", "a")])).await.unwrap();
-        assert_eq!(
-            (answer.overall_code(), told(&answer)),
-            (RateLimitCode::Ok, vec![(RateLimitCode::Ok, 0, 0)])
-        );
+        assert_eq!((answer.overall_code(), told(&answer)), (Code::Ok, vec![(Code::Ok, 0, 0)]));
     }
 }
 

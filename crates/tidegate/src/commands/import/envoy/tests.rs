@@ -9,11 +9,11 @@ use tidegate_algorithms::policy::{Attributes, Policy, parse};
 type Entries = Vec<(String, String)>;
 
 /// The rule that the reference service asks, by its path.
-fn chosen<'d>(descriptors: &'d [DescriptorRule], entries: &[(String, String)]) -> Option<&'d DescriptorRule> {
+fn chosen<'d>(descriptors: &'d [LimitRule], entries: &[(String, String)]) -> Option<&'d LimitRule> {
     let ((key, value), rest) = entries.split_first()?;
     let of_key = || descriptors.iter().filter(|it| it.key == *key);
     let exact = of_key().find(|it| it.value.as_deref() == Some(value.as_str()));
-    let like = |it: &&DescriptorRule| {
+    let like = |it: &&LimitRule| {
         it.value
             .as_deref()
             .is_some_and(|text| text.contains('*') && Pattern::like(text).matches(value.as_bytes()))
