@@ -26,7 +26,7 @@ pub(super) struct RawScenario {
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a table")]
 pub(super) struct RawConnection {
     pub(super) reuse: Option<RawReuse>,
     pub(super) connect_timeout_ms: Option<u64>,
@@ -49,7 +49,7 @@ pub(super) enum RawReuse {
 }
 
 #[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a table")]
 pub(super) struct RawRequest {
     pub(super) weight: Option<u32>,
     pub(super) method: Option<String>,
@@ -85,7 +85,7 @@ pub(super) struct Denied {
 }
 
 #[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a table")]
 pub(super) struct RawStep {
     pub(super) name: Option<String>,
     pub(super) connections: Levels,
