@@ -237,7 +237,7 @@ impl Intake {
         let (sender, events) = mpsc::channel(QUEUED_EVENTS);
         let intake = Arc::clone(self);
         drop(tokio::spawn(async move { intake.feed(partition, at, sender, permit).await }));
-        let mut response = Response::new(Body::streamed(Events(events)));
+        let mut response = Response::new(Body::streamed(EventStream(events)));
         let fields = response.headers_mut();
         fields.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
         fields.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
@@ -328,9 +328,9 @@ fn events(read: &ReadLines) -> Bytes {
 }
 
 /// A stream's events, as a body.
-struct Events(mpsc::Receiver<Bytes>);
+struct EventStream(mpsc::Receiver<Bytes>);
 
-impl http_body::Body for Events {
+impl http_body::Body for EventStream {
     type Data = Bytes;
     type Error = Infallible;
 

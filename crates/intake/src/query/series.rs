@@ -138,7 +138,7 @@ struct Value {
 
 /// The same with what tells series apart.
 #[derive(Deserialize)]
-struct Tagged {
+struct TaggedValue {
     value: Number,
     tags: BTreeMap<String, String>,
     client: String,
@@ -165,7 +165,7 @@ impl Series {
             // A line that the log described has a value.
             return serde_json::from_slice(line).map_or(true, |Value { value }| self.put(ms, value));
         }
-        let Ok(Tagged { value, tags: own, client }) = serde_json::from_slice(line) else { return true };
+        let Ok(TaggedValue { value, tags: own, client }) = serde_json::from_slice(line) else { return true };
         if tags.iter().any(|(name, wanted)| own.get(name) != Some(wanted)) {
             return true;
         }
