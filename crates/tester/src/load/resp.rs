@@ -94,16 +94,16 @@ impl Protocol for Resp {
 
 /// Not RESP2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Malformed;
+struct NotResp;
 
 /// Arrays nested deeper than this are no reply to a command that this file sends.
 const MAX_DEPTH: u8 = 4;
 
 /// Where the value at the front of `bytes` ends; `None` when it is not complete.
-fn value_end(bytes: &[u8], depth: u8) -> Option<Result<usize, Malformed>> {
+fn value_end(bytes: &[u8], depth: u8) -> Option<Result<usize, NotResp>> {
     let line = memchr::memchr(b'\n', bytes)?;
     let Some((&kind, text)) = bytes[..line].strip_suffix(b"\r").and_then(<[u8]>::split_first) else {
-        return Some(Err(Malformed));
+        return Some(Err(NotResp));
     };
     let count = || std::str::from_utf8(text).ok().and_then(|text| text.parse::<i64>().ok());
     let mut end = line + 1;
@@ -111,8 +111,7 @@ fn value_end(bytes: &[u8], depth: u8) -> Option<Result<usize, Malformed>> {
         (b'+' | b'-', _) | (b':', Some(_)) | (b'$' | b'*', Some(-1)) => Some(Ok(end)),
         (b'$', Some(length @ 0..=65_536)) => {
             end += length as usize + 2;
-            (bytes.len() >= end)
-                .then(|| if bytes[..end].ends_with(b"\r\n") { Ok(end) } else { Err(Malformed) })
+            (bytes.len() >= end).then(|| if bytes[..end].ends_with(b"\r\n") { Ok(end) } else { Err(NotResp) })
         }
         (b'*', Some(items @ 0..=1_024)) if depth < MAX_DEPTH => {
             for _ in 0..items {
@@ -123,7 +122,7 @@ fn value_end(bytes: &[u8], depth: u8) -> Option<Result<usize, Malformed>> {
             }
             Some(Ok(end))
         }
-        _ => Some(Err(Malformed)),
+        _ => Some(Err(NotResp)),
     }
 }
 
