@@ -112,14 +112,14 @@ struct ClientSlot {
 
 #[derive(Debug, Default)]
 struct Minute {
-    slots: [Slot; SLOTS as usize],
+    slots: [FiveSeconds; SLOTS as usize],
     /// The number of the slot of the last denial.
     last_denied: u64,
 }
 
 /// Five seconds.
 #[derive(Clone, Copy, Debug, Default)]
-struct Slot {
+struct FiveSeconds {
     number: u64,
     count: MinuteCount,
 }
@@ -258,7 +258,7 @@ impl Minutes {
         let place = self.find(self.hash(client))?;
         let (minute, number) = (place.minute.lock(), now.0 / SLOT);
         let recent = minute.slots.iter().filter(|slot| slot.number + SLOTS > number);
-        let sum = |sum: MinuteCount, slot: &Slot| MinuteCount {
+        let sum = |sum: MinuteCount, slot: &FiveSeconds| MinuteCount {
             allowed: sum.allowed + slot.count.allowed,
             denied: sum.denied + slot.count.denied,
         };
@@ -301,7 +301,7 @@ impl ClientSlot {
         }
         let slot = &mut minute.slots[(number % SLOTS) as usize];
         if slot.number != number {
-            *slot = Slot { number, count: MinuteCount::default() };
+            *slot = FiveSeconds { number, count: MinuteCount::default() };
         }
         *if is_allowed { &mut slot.count.allowed } else { &mut slot.count.denied } += 1;
     }

@@ -56,7 +56,7 @@ type NamedValues<'a> = SmallVec<[CheckedAttribute<'a>; 8]>;
 type AttributePairs<'a> = SmallVec<[(&'a str, &'a [u8]); 8]>;
 
 /// A parameter's name and value.
-type Parameter<'q> = (Cow<'q, str>, Cow<'q, str>);
+type QueryParameter<'q> = (Cow<'q, str>, Cow<'q, str>);
 
 /// Lets a request through or not, by status, for a proxy that asks on behalf of its client.
 #[utoipa::path(
@@ -128,7 +128,7 @@ struct ProxiedRequest<'a, F> {
     method: Option<&'a [u8]>,
     /// Every reading of it (fault 54).
     path: Option<Readings<'a>>,
-    query: Vec<Parameter<'a>>,
+    query: Vec<QueryParameter<'a>>,
     address: AddressText,
     tls_name: Option<&'a str>,
 }
@@ -210,8 +210,8 @@ impl<'a, F: RequestFields> ProxiedRequest<'a, F> {
 }
 
 /// The parameters of the check's own query, each of which must be a source.
-fn parameters<'q>(text: &'q str, sources: &Sources) -> Result<Vec<Parameter<'q>>, SourceError> {
-    let mut parameters: Vec<Parameter<'q>> = Vec::new();
+fn parameters<'q>(text: &'q str, sources: &Sources) -> Result<Vec<QueryParameter<'q>>, SourceError> {
+    let mut parameters: Vec<QueryParameter<'q>> = Vec::new();
     for (name, value) in form_urlencoded::parse(text.as_bytes()) {
         if parameters.iter().any(|(other, _)| *other == name) {
             return Err(SourceError::RepeatedParameter(name.into_owned()));
