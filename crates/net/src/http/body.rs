@@ -75,7 +75,7 @@ struct Arriving {
     pace: BodyPace,
     account: Arc<Account>,
     received: u64,
-    wait: Option<Box<Wait>>,
+    wait: Option<Box<ClientWait>>,
     /// Where it is noted that somebody asks for it, until somebody does.
     asked: Option<Arc<AtomicBool>>,
 }
@@ -91,7 +91,7 @@ struct Lingering {
 
 /// Time that was spent on waiting for the client. Time in which the service did not ask for the body does not count.
 #[derive(Debug)]
-struct Wait {
+struct ClientWait {
     /// Before the present wait.
     past: Duration,
     /// Since when the present one lasts, if there is one.
@@ -256,7 +256,7 @@ impl Arriving {
         let wait = wait.get_or_insert_with(|| {
             let now = monotonic();
             let timer = Box::pin(sleep_until((now + allowance).into()));
-            Box::new(Wait { past: Duration::ZERO, since: Some(now), timer })
+            Box::new(ClientWait { past: Duration::ZERO, since: Some(now), timer })
         });
         let since = *wait.since.get_or_insert_with(monotonic);
         let deadline = (since + allowance.saturating_sub(wait.past)).into();

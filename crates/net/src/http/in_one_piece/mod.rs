@@ -86,9 +86,9 @@ where
             return Ok(ShortWayEnd::Http2);
         }
         let next = std::future::poll_fn(|cx| match input.parse(connection.config().max_target_bytes) {
-            Parsed::Request(request) => Poll::Ready(Ok(Next::Request(request))),
-            Parsed::Doubtful => Poll::Ready(Ok(Next::HandOver)),
-            Parsed::Incomplete => poll_more(io, &mut input, &mut output, connection, sweep, cx),
+            ParsedInput::Request(request) => Poll::Ready(Ok(Next::Request(request))),
+            ParsedInput::Doubtful => Poll::Ready(Ok(Next::HandOver)),
+            ParsedInput::Incomplete => poll_more(io, &mut input, &mut output, connection, sweep, cx),
         });
         let request = match next.await? {
             Next::Request(request) => request,
@@ -250,7 +250,7 @@ fn answer_at_once<H: Handle>(connection: &Connection<H>, read: &[u8], output: &m
 
 /// What the input begins with.
 #[expect(clippy::large_enum_variant, reason = "one at a time, on the stack, on its way to the service")]
-enum Parsed {
+enum ParsedInput {
     /// A request, taken off the input.
     Request(Request<RequestBody>),
     /// Nothing, or part of a request.
@@ -272,18 +272,18 @@ impl Input {
     }
 
     /// Takes a request off.
-    fn parse(&mut self, max_target_bytes: usize) -> Parsed {
+    fn parse(&mut self, max_target_bytes: usize) -> ParsedInput {
         if self.bytes.is_empty() || self.may_become_preface() {
-            return Parsed::Incomplete;
+            return ParsedInput::Incomplete;
         }
         let input = &mut self.bytes;
         let (parsed, bytes) = plain::read(input, max_target_bytes, |found| match found {
             PlainRead::Request(plain, bytes) => match plain.to_request(input) {
-                Some(request) => (Parsed::Request(request), bytes),
-                None => (Parsed::Doubtful, 0),
+                Some(request) => (ParsedInput::Request(request), bytes),
+                None => (ParsedInput::Doubtful, 0),
             },
-            PlainRead::Incomplete => (Parsed::Incomplete, 0),
-            PlainRead::Doubtful => (Parsed::Doubtful, 0),
+            PlainRead::Incomplete => (ParsedInput::Incomplete, 0),
+            PlainRead::Doubtful => (ParsedInput::Doubtful, 0),
         });
         input.advance(bytes);
         parsed

@@ -27,7 +27,7 @@ use crate::http::{Body, BoxError};
 pub(in crate::http) struct Outgoing {
     body: Body,
     watch: Option<ReplyWatch>,
-    _streaming: Option<Streaming>,
+    _streaming: Option<StreamingReply>,
 }
 
 /// How long a reply that breaks off waits for the connection's task. A timer ends behind all that is to be done on its core by then,
@@ -53,7 +53,7 @@ struct Break {
 
 impl Outgoing {
     pub(in crate::http) fn new(body: Body, activity: &Arc<Activity>) -> Self {
-        let streaming = matches!(body, Body::Streamed(_)).then(|| Streaming(Arc::clone(activity)));
+        let streaming = matches!(body, Body::Streamed(_)).then(|| StreamingReply(Arc::clone(activity)));
         Self { body, watch: None, _streaming: streaming }
     }
 
@@ -120,9 +120,9 @@ pub(in crate::http) fn charged(bytes: Bytes, charge: Charge) -> Bytes {
     Bytes::from_owner(Charged(bytes, charge))
 }
 
-struct Streaming(Arc<Activity>);
+struct StreamingReply(Arc<Activity>);
 
-impl Drop for Streaming {
+impl Drop for StreamingReply {
     fn drop(&mut self) {
         self.0.idle_from(monotonic());
     }
