@@ -108,7 +108,7 @@ pub(crate) fn build(root: &Path, krate: Option<&str>) -> Command {
 struct Artifact {
     manifest_path: PathBuf,
     target: TestTarget,
-    profile: Profile,
+    profile: BuildProfile,
     executable: Option<PathBuf>,
 }
 
@@ -120,7 +120,7 @@ struct TestTarget {
 }
 
 #[derive(Deserialize)]
-struct Profile {
+struct BuildProfile {
     test: bool,
 }
 

@@ -56,11 +56,11 @@ struct Resolve {
 #[derive(Deserialize)]
 struct Node {
     id: String,
-    deps: Vec<Edge>,
+    deps: Vec<DependencyEdge>,
 }
 
 #[derive(Deserialize)]
-struct Edge {
+struct DependencyEdge {
     pkg: String,
     dep_kinds: Vec<EdgeKind>,
 }
@@ -70,7 +70,7 @@ struct EdgeKind {
     kind: Option<String>,
 }
 
-impl Edge {
+impl DependencyEdge {
     /// Whether it is for tests alone.
     fn is_for_tests(&self) -> bool {
         self.dep_kinds.iter().all(|kind| kind.kind.as_deref() == Some("dev"))

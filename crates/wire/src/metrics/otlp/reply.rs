@@ -21,7 +21,7 @@ struct PartialSuccess {
 
 /// `google.rpc.Status`
 #[derive(Clone, PartialEq, Message)]
-struct Status {
+struct RpcStatus {
     #[prost(int32, tag = "1")]
     code: i32,
     #[prost(string, tag = "2")]
@@ -56,7 +56,7 @@ pub fn exported_json(counts: &ExportCounts) -> Vec<u8> {
 /// Why a request was refused, in protobuf: `code` is gRPC's.
 #[must_use]
 pub fn refused(code: u16, message: &str) -> Vec<u8> {
-    Status { code: code.into(), message: message.to_owned() }.encode_to_vec()
+    RpcStatus { code: code.into(), message: message.to_owned() }.encode_to_vec()
 }
 
 /// The same in JSON.
