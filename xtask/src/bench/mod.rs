@@ -1,7 +1,7 @@
 //! `cargo xtask bench [case]`: the performance cases of `regression/`, side by side with their peers.
 //!
 //! ```text
-//!   case.toml -> Case -> measure (Server + generator or client, turn by turn) -> Figure -> report
+//!   case.toml -> Case -> measure (BenchServer + generator or client, turn by turn) -> Figure -> report
 //! ```
 //!
 //! A ratio outside its range is marked and fails nothing: what a machine yields is a measurement, not

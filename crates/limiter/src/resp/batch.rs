@@ -1,8 +1,8 @@
 //! A pipeline's answers, in the order of its commands, and its throttle commands decided together.
 //!
 //! ```text
-//!   command ──> Session ──> Batch: | a | PONG | b | a | c |   until it is full or the pipeline ends
-//!                                    └────────┴───┴───┴──── decided together, then all replies at once
+//!   command ──> Session ──> PipelineBatch: | a | PONG | b | a | c |   until it is full or the pipeline ends
+//!                                            └────────┴───┴───┴──── decided together, then all replies at once
 //! ```
 //!
 //! Together, because what a decision costs is mostly waiting, and waits can overlap. In this process it
