@@ -52,7 +52,7 @@ struct OpenSession {
 
 impl fmt::Debug for SessionTable {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_struct("Table").field("sessions", &self.sessions.len()).finish_non_exhaustive()
+        out.debug_struct("SessionTable").field("sessions", &self.sessions.len()).finish_non_exhaustive()
     }
 }
 
