@@ -8,7 +8,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, bail};
 
-use crate::bench::{Server, Subject, binary, build, raise_descriptor_limit};
+use crate::bench::{BenchServer, Subject, binary, build, raise_descriptor_limit};
 use crate::chore::run;
 
 /// A client per request out of 100,000, so that the limit per client is not what is found.
@@ -35,7 +35,7 @@ pub(crate) fn capacity(root: &Path, arguments: &[String]) -> anyhow::Result<()> 
     build(root)?;
     let config = root.join("target/capacity.toml");
     std::fs::write(&config, CONFIG).context("target/capacity.toml")?;
-    let server = Server::start(root, Subject::Tidegate, Some(&config))?;
+    let server = BenchServer::start(root, Subject::Tidegate, Some(&config))?;
     let folder = root.join(if quick { "target" } else { "docs" });
     let report = |extension| folder.join("capacity").with_extension(extension);
     run(Command::new(binary(root))

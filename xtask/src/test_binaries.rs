@@ -107,20 +107,20 @@ pub(crate) fn build(root: &Path, krate: Option<&str>) -> Command {
 #[derive(Deserialize)]
 struct Artifact {
     manifest_path: PathBuf,
-    target: Target,
-    profile: Profile,
+    target: TestTarget,
+    profile: BuildProfile,
     executable: Option<PathBuf>,
 }
 
 /// A test, a library or a program of a crate.
 #[derive(Deserialize)]
-struct Target {
+struct TestTarget {
     name: String,
     kind: Vec<String>,
 }
 
 #[derive(Deserialize)]
-struct Profile {
+struct BuildProfile {
     test: bool,
 }
 

@@ -28,7 +28,7 @@ pub const PATH: &str = "/openapi.json";
     components(schemas(crate::schema::ProblemSchema)),
     modifiers(&TokenScheme)
 )]
-struct Document;
+struct AccessOpenApi;
 
 struct TokenScheme;
 
@@ -47,7 +47,7 @@ const TOKEN: &str = "token";
 #[must_use]
 pub fn document(services: impl IntoIterator<Item = Value>) -> Bytes {
     // Invariant, here and below: the document is made of maps with strings as keys, which always serialise.
-    let mut document = serde_json::to_value(Document::openapi()).unwrap_or_default();
+    let mut document = serde_json::to_value(AccessOpenApi::openapi()).unwrap_or_default();
     for mut service in services {
         merge(&mut document["paths"], service["paths"].take());
         merge(&mut document["components"]["schemas"], service["components"]["schemas"].take());

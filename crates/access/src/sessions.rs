@@ -36,23 +36,23 @@ pub const SECRET_BYTES: usize = 32;
 /// The sessions of a process.
 #[derive(Debug, Default)]
 pub struct Sessions {
-    table: Mutex<Table>,
+    table: Mutex<SessionTable>,
 }
 
 #[derive(Default)]
-struct Table {
-    sessions: HashMap<[u8; 32], Session>,
+struct SessionTable {
+    sessions: HashMap<[u8; 32], OpenSession>,
     evicted: u64,
 }
 
-struct Session {
+struct OpenSession {
     credential: Credential,
     ends: Instant,
 }
 
-impl fmt::Debug for Table {
+impl fmt::Debug for SessionTable {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_struct("Table").field("sessions", &self.sessions.len()).finish_non_exhaustive()
+        out.debug_struct("SessionTable").field("sessions", &self.sessions.len()).finish_non_exhaustive()
     }
 }
 
@@ -69,7 +69,7 @@ impl Sessions {
             first.and_then(|digest| table.sessions.remove(&digest));
             table.evicted += 1;
         }
-        table.sessions.insert(digest(value.as_bytes()), Session { credential, ends: now + LIFETIME });
+        table.sessions.insert(digest(value.as_bytes()), OpenSession { credential, ends: now + LIFETIME });
         value
     }
 
@@ -96,7 +96,7 @@ impl Sessions {
         (table.sessions.len(), table.evicted)
     }
 
-    fn table(&self) -> MutexGuard<'_, Table> {
+    fn table(&self) -> MutexGuard<'_, SessionTable> {
         // A panic under the lock leaves a whole table.
         self.table.lock()
     }

@@ -11,11 +11,11 @@ use crate::{Families, Family};
 /// The state of the configuration; clones share it.
 #[derive(Clone, Debug)]
 pub struct ConfigurationStatus {
-    shared: Arc<Shared>,
+    shared: Arc<ReloadState>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct ReloadState {
     reload_good: AtomicBool,
     applied: AtomicU64,
     refused: AtomicU64,
@@ -32,7 +32,7 @@ impl ConfigurationStatus {
     /// A process that started now, with a good file or none.
     #[must_use]
     pub fn new() -> Self {
-        let shared = Shared {
+        let shared = ReloadState {
             reload_good: AtomicBool::new(true),
             applied: AtomicU64::new(0),
             refused: AtomicU64::new(0),
@@ -63,7 +63,7 @@ impl ConfigurationStatus {
 
 impl Family for ConfigurationStatus {
     fn write(&self, families: &mut Families<'_>) -> fmt::Result {
-        let Shared { applied, refused, applied_at_nanos, .. } = &*self.shared;
+        let ReloadState { applied, refused, applied_at_nanos, .. } = &*self.shared;
         families.gauge(
             "tidegate_config_last_reload_successful",
             "1 if the present content of the configuration file is in force, 0 if it was refused",

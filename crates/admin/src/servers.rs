@@ -13,7 +13,7 @@ use tidegate_net::stats::{DURATION_BOUNDS, HandshakeFailure, RouteTotals, Stats,
 use crate::{Families, Family};
 
 /// The names by which a protocol's answers are told.
-struct Words {
+struct ProtocolWords {
     in_flight: &'static str,
     abandoned: &'static str,
     answered: &'static str,
@@ -26,7 +26,7 @@ struct Words {
 }
 
 /// HTTP's, and gRPC's, which stands on it.
-static HTTP: Words = Words {
+static HTTP: ProtocolWords = ProtocolWords {
     in_flight: "tidegate_http_requests_in_flight",
     abandoned: "tidegate_http_requests_abandoned",
     answered: "tidegate_http_requests",
@@ -37,7 +37,7 @@ static HTTP: Words = Words {
 };
 
 /// RESP's: a command is answered, refused as wrong, or failed for want of its store.
-static RESP: Words = Words {
+static RESP: ProtocolWords = ProtocolWords {
     in_flight: "tidegate_resp_commands_in_flight",
     abandoned: "tidegate_resp_commands_abandoned",
     answered: "tidegate_resp_commands",
@@ -192,7 +192,7 @@ fn handshakes(families: &mut Families<'_>, servers: &[&[Reading]]) -> fmt::Resul
     })
 }
 
-fn answers(families: &mut Families<'_>, words: &Words, servers: &[Reading]) -> fmt::Result {
+fn answers(families: &mut Families<'_>, words: &ProtocolWords, servers: &[Reading]) -> fmt::Result {
     if servers.is_empty() {
         return Ok(());
     }

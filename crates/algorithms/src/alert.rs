@@ -52,7 +52,7 @@ impl Condition {
 
 /// What has become of an alert.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum AlertChange {
     /// It fires from now on.
     Fired,
     /// It fired, and is over.
@@ -79,7 +79,7 @@ impl Alert {
     }
 
     /// Takes the next value of the series. When it is over it is no longer to be used.
-    pub fn observe(&mut self, condition: &Condition, value: f64, now: Tick) -> Option<Change> {
+    pub fn observe(&mut self, condition: &Condition, value: f64, now: Tick) -> Option<AlertChange> {
         if !condition.is_met(value) || now.since(self.heard) >= condition.silence {
             return Some(self.over());
         }
@@ -89,21 +89,21 @@ impl Alert {
     }
 
     /// Lets time pass. When it is over it is no longer to be used.
-    pub fn advance(&mut self, condition: &Condition, now: Tick) -> Option<Change> {
+    pub fn advance(&mut self, condition: &Condition, now: Tick) -> Option<AlertChange> {
         if now.since(self.heard) >= condition.silence {
             return Some(self.over());
         }
         if self.fired.is_none() && now.since(self.since) >= condition.hold {
             self.fired = Some(now);
-            return Some(Change::Fired);
+            return Some(AlertChange::Fired);
         }
         None
     }
 
     /// What has become of it if it is over now.
     #[must_use]
-    pub fn over(&self) -> Change {
-        if self.fired.is_some() { Change::Resolved } else { Change::Withdrawn }
+    pub fn over(&self) -> AlertChange {
+        if self.fired.is_some() { AlertChange::Resolved } else { AlertChange::Withdrawn }
     }
 
     /// When its first value beyond the threshold came.
@@ -144,35 +144,35 @@ mod tests {
         let mut alert = Alert::new(85.0, at(0));
         assert_eq!(alert.observe(&CPU, 90.0, at(30)), None);
         assert_eq!(alert.advance(&CPU, at(59)), None);
-        assert_eq!((alert.fired(), alert.advance(&CPU, at(60))), (None, Some(Change::Fired)));
+        assert_eq!((alert.fired(), alert.advance(&CPU, at(60))), (None, Some(AlertChange::Fired)));
         assert_eq!((alert.fired(), alert.since(), alert.value()), (Some(at(60)), at(0), 90.0));
         assert_eq!(alert.observe(&CPU, 81.0, at(70)), None);
-        assert_eq!(alert.observe(&CPU, 80.0, at(80)), Some(Change::Resolved));
+        assert_eq!(alert.observe(&CPU, 80.0, at(80)), Some(AlertChange::Resolved));
     }
 
     #[test]
     fn one_good_value_withdraws_what_is_pending() {
         let mut alert = Alert::new(85.0, at(0));
-        assert_eq!(alert.observe(&CPU, 79.0, at(59)), Some(Change::Withdrawn));
+        assert_eq!(alert.observe(&CPU, 79.0, at(59)), Some(AlertChange::Withdrawn));
         let mut alert = Alert::new(85.0, at(0));
-        assert_eq!(alert.observe(&CPU, 85.0, at(61)), Some(Change::Fired));
+        assert_eq!(alert.observe(&CPU, 85.0, at(61)), Some(AlertChange::Fired));
     }
 
     #[test]
     fn a_silent_series_is_over() {
         let mut alert = Alert::new(85.0, at(0));
-        assert_eq!(alert.advance(&CPU, at(61)), Some(Change::Fired));
+        assert_eq!(alert.advance(&CPU, at(61)), Some(AlertChange::Fired));
         assert_eq!(alert.advance(&CPU, at(299)), None);
-        assert_eq!(alert.advance(&CPU, at(300)), Some(Change::Resolved));
+        assert_eq!(alert.advance(&CPU, at(300)), Some(AlertChange::Resolved));
         let slow = Condition { hold: 600 * SECOND, ..CPU };
-        assert_eq!(Alert::new(85.0, at(0)).advance(&slow, at(300)), Some(Change::Withdrawn));
+        assert_eq!(Alert::new(85.0, at(0)).advance(&slow, at(300)), Some(AlertChange::Withdrawn));
     }
 
     #[test]
     fn values_below_are_beyond_too_and_no_hold_fires_at_once() {
         let disk = Condition { side: Side::Below, threshold: 10.0, hold: 0, ..CPU };
         assert!(disk.is_met(9.9) && !disk.is_met(10.0) && !disk.is_met(f64::NAN));
-        assert_eq!(Alert::new(9.0, at(5)).advance(&disk, at(5)), Some(Change::Fired));
+        assert_eq!(Alert::new(9.0, at(5)).advance(&disk, at(5)), Some(AlertChange::Fired));
     }
 
     proptest! {
@@ -189,7 +189,7 @@ mod tests {
                 for _ in 1..gap {
                     now += 1;
                     if let Some(change) = alert.as_mut().and_then(|alert| alert.advance(&CPU, at(now))) {
-                        prop_assert_eq!(change, Change::Fired);
+                        prop_assert_eq!(change, AlertChange::Fired);
                         firing = true;
                     }
                     prop_assert_eq!(firing, beyond_since.is_some_and(|since| now - since >= 60));
@@ -204,12 +204,12 @@ mod tests {
                     }
                 };
                 match change {
-                    Some(Change::Fired) => firing = true,
-                    Some(Change::Resolved) => {
+                    Some(AlertChange::Fired) => firing = true,
+                    Some(AlertChange::Resolved) => {
                         prop_assert!(firing && !is_beyond);
                         (alert, firing) = (None, false);
                     }
-                    Some(Change::Withdrawn) => {
+                    Some(AlertChange::Withdrawn) => {
                         prop_assert!(!firing && !is_beyond);
                         alert = None;
                     }

@@ -15,9 +15,9 @@ use tokio::time::{sleep, timeout};
 
 use crate::challenge::{Challenge, ChallengeKind, HttpChallenges};
 use crate::directory::Directory;
-use crate::entry::{Entry, Issued, LEASE, ORDER, least_interval, now, renewed_at};
+use crate::entry::{Issued, LEASE, ORDER, StoredName, least_interval, now, renewed_at};
 use crate::error::OrderError;
-use crate::known::{Known, earlier, secret_name};
+use crate::known::{KnownName, earlier, secret_name};
 
 /// How often a node looks for what others have stored, and for names that are due.
 const LOOK: Duration = Duration::from_secs(1);
@@ -81,7 +81,7 @@ pub struct Acme {
     pub(crate) directory: Directory,
     named: NamedCertificates,
     http: HttpChallenges,
-    known: Mutex<BTreeMap<Box<str>, Known>>,
+    known: Mutex<BTreeMap<Box<str>, KnownName>>,
     /// Held while what is stored is put in force, so that the older of two looks never comes last.
     refreshing: tokio::sync::Mutex<()>,
     issued: AtomicU64,
@@ -104,7 +104,7 @@ impl Acme {
         control: Control,
         named: NamedCertificates,
     ) -> Result<Arc<Self>, TlsError> {
-        let known = config.names.iter().map(|name| (name.clone(), Known::default())).collect();
+        let known = config.names.iter().map(|name| (name.clone(), KnownName::default())).collect();
         let acme = Self {
             directory: Directory::new(config.authorities.clone())?,
             config,
@@ -139,10 +139,10 @@ impl Acme {
     #[must_use]
     pub fn status(&self) -> Vec<CertificateStatus> {
         let now = now();
-        let status = |name: &str, known: &Known| {
+        let status = |name: &str, known: &KnownName| {
             let not_after = known.shown().map(|pair| pair.validity.not_after);
             let seconds_left = not_after.map(|end| end.saturating_sub(now));
-            let Entry { failures, problem, retry_at, .. } = &known.entry;
+            let StoredName { failures, problem, retry_at, .. } = &known.entry;
             let trouble = match (failures, seconds_left) {
                 (0, Some(_)) => None,
                 (0, None) => Some("there is no certificate yet".to_owned()),
@@ -228,7 +228,7 @@ impl Acme {
         }
     }
 
-    fn put_in_force(&self, known: &BTreeMap<Box<str>, Known>) {
+    fn put_in_force(&self, known: &BTreeMap<Box<str>, KnownName>) {
         let (mut certificates, mut challenges, mut by_token) = (Named::new(), Named::new(), HashMap::new());
         for (name, known) in known {
             certificates.extend(known.shown().cloned().map(|pair| (name.clone(), pair)));
@@ -251,8 +251,8 @@ impl Acme {
     /// A name that this node may order now.
     fn next_due(&self) -> Option<Box<str>> {
         let now = now();
-        let is_due = |name: &str, known: &Known| {
-            let Known { entry, pair, .. } = known;
+        let is_due = |name: &str, known: &KnownName| {
+            let KnownName { entry, pair, .. } = known;
             let is_good = pair.as_ref().is_some_and(|pair| now < renewed_at(name, pair.validity));
             !is_good && now >= entry.retry_at
         };
@@ -282,7 +282,7 @@ impl Acme {
         self.issued.fetch_add(1, Relaxed);
         // A clock that is wrong by months must not order again and again.
         let retry_at = now() + issued.pair().map_or(0, |pair| least_interval(pair.validity));
-        let stored = Entry { issued: Some(issued.clone()), retry_at, ..Entry::default() };
+        let stored = StoredName { issued: Some(issued.clone()), retry_at, ..StoredName::default() };
         for _ in 0..STORE_ATTEMPTS {
             match self.change(name, |entry| *entry = stored.clone()).await {
                 Ok(()) => {
@@ -327,7 +327,7 @@ impl Acme {
     }
 
     /// Stores the entry of `name` with a change, if nobody else has changed it, and puts it in force here.
-    async fn change(&self, name: &str, change: impl Fn(&mut Entry)) -> Result<(), Error> {
+    async fn change(&self, name: &str, change: impl Fn(&mut StoredName)) -> Result<(), Error> {
         let (mut entry, version) = {
             let known = self.known();
             let found = known.get(name);
@@ -344,7 +344,7 @@ impl Acme {
         self.refresh().await
     }
 
-    fn known(&self) -> MutexGuard<'_, BTreeMap<Box<str>, Known>> {
+    fn known(&self) -> MutexGuard<'_, BTreeMap<Box<str>, KnownName>> {
         // A panic under the lock leaves nothing half done that the next look would not mend.
         self.known.lock()
     }

@@ -39,11 +39,11 @@ const MAX_RETRY_AFTER: u64 = 7 * 86_400;
 /// A way to a directory; clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct Directory {
-    shared: Arc<Shared>,
+    shared: Arc<DirectoryState>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct DirectoryState {
     resolver: Resolver,
     tls: TlsClient,
     /// Seconds that the authority asked to be left alone for, in the last reply that said so.
@@ -52,7 +52,7 @@ struct Shared {
 
 /// Why there is no reply.
 #[derive(Debug, thiserror::Error)]
-enum RequestError {
+enum DirectoryRequestError {
     #[error("{0} is no URL of https://")]
     Url(Uri),
     #[error("{target} cannot be reached: {error}")]
@@ -73,7 +73,7 @@ impl Directory {
     pub(crate) fn new(authorities: Option<Box<[u8]>>) -> Result<Self, TlsError> {
         let tls = TlsClient::new(TlsSettings { authorities, ..TlsSettings::default() })?;
         let resolver = Resolver::new(Duration::ZERO);
-        Ok(Self { shared: Arc::new(Shared { resolver, tls, retry_after: AtomicU64::new(0) }) })
+        Ok(Self { shared: Arc::new(DirectoryState { resolver, tls, retry_after: AtomicU64::new(0) }) })
     }
 
     /// How long the authority has asked to be left alone since this was asked last.
@@ -81,12 +81,15 @@ impl Directory {
         Duration::from_secs(self.shared.retry_after.swap(0, Relaxed))
     }
 
-    async fn send(&self, mut request: Request<BodyWrapper<Bytes>>) -> Result<BytesResponse, RequestError> {
+    async fn send(
+        &self,
+        mut request: Request<BodyWrapper<Bytes>>,
+    ) -> Result<BytesResponse, DirectoryRequestError> {
         let uri = std::mem::take(request.uri_mut());
-        let target = target(&uri).ok_or_else(|| RequestError::Url(uri.clone()))?;
+        let target = target(&uri).ok_or_else(|| DirectoryRequestError::Url(uri.clone()))?;
         // Invariant: a URI with a host has an authority, and that is a header's value.
         let host = uri.authority().and_then(|host| HeaderValue::try_from(host.as_str()).ok());
-        let host = host.ok_or_else(|| RequestError::Url(uri.clone()))?;
+        let host = host.ok_or_else(|| DirectoryRequestError::Url(uri.clone()))?;
         *request.uri_mut() =
             Uri::from(uri.path_and_query().cloned().unwrap_or(PathAndQuery::from_static("/")));
         request.headers_mut().insert(HOST, host);
@@ -95,14 +98,17 @@ impl Directory {
             let stream = self.shared.resolver.connect(&target, CONNECT).await?;
             self.shared.tls.handshake(&target, stream).await
         };
-        let stream = connecting.await.map_err(|error| RequestError::Connect { target, error })?;
+        let stream = connecting.await.map_err(|error| DirectoryRequestError::Connect { target, error })?;
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
         // It ends when the sender is gone; what it ends with, the request says too.
         let driving = tokio::spawn(connection);
         let reply = sender.send_request(request).await?;
         let (parts, body) = reply.into_parts();
-        let body =
-            Limited::new(body, MAX_REPLY_BYTES).collect().await.map_err(RequestError::Body)?.to_bytes();
+        let body = Limited::new(body, MAX_REPLY_BYTES)
+            .collect()
+            .await
+            .map_err(DirectoryRequestError::Body)?
+            .to_bytes();
         driving.abort();
         if matches!(parts.status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) {
             let seconds = parts.headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
@@ -130,7 +136,7 @@ impl HttpClient for Directory {
     ) -> Pin<Box<dyn Future<Output = Result<BytesResponse, Error>> + Send>> {
         let this = self.clone();
         Box::pin(async move {
-            let sent = timeout(REQUEST, this.send(request)).await.unwrap_or(Err(RequestError::Late));
+            let sent = timeout(REQUEST, this.send(request)).await.unwrap_or(Err(DirectoryRequestError::Late));
             sent.map_err(|error| Error::Other(Box::new(error)))
         })
     }

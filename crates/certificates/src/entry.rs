@@ -29,7 +29,7 @@ pub(crate) fn now() -> u64 {
 /// What is stored of a name.
 #[derive(Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct Entry {
+pub(crate) struct StoredName {
     /// The certificate, if there is one.
     pub(crate) issued: Option<Issued>,
     /// What the authority is shown for the order that is under way.

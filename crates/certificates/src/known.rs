@@ -3,7 +3,7 @@
 use tidegate_control::Secret;
 use tidegate_net::tls::NamedPair;
 
-use crate::entry::{Entry, Issued, now};
+use crate::entry::{Issued, StoredName, now};
 
 /// The secret that is the entry of a name at a directory. Secrets of the name at other directories begin in the same
 /// way.
@@ -13,8 +13,8 @@ pub(crate) fn secret_name(name: &str, directory: &str) -> String {
 
 /// What is known of a name.
 #[derive(Default)]
-pub(crate) struct Known {
-    pub(crate) entry: Entry,
+pub(crate) struct KnownName {
+    pub(crate) entry: StoredName,
     /// Of the secret; 0: there is none.
     pub(crate) version: u64,
     /// The certificate, if it can be served.
@@ -23,7 +23,7 @@ pub(crate) struct Known {
     pub(crate) earlier: Option<NamedPair>,
 }
 
-impl Known {
+impl KnownName {
     /// What clients are shown.
     pub(crate) fn shown(&self) -> Option<&NamedPair> {
         self.pair.as_ref().or(self.earlier.as_ref())
@@ -33,12 +33,12 @@ impl Known {
     pub(crate) fn replace(&mut self, name: &str, found: Option<&Secret>) {
         self.version = found.map_or(0, |found| found.version);
         let Some(found) = found else { return };
-        let entry: Entry = serde_json::from_str(&found.body).unwrap_or_else(|_| {
+        let entry: StoredName = serde_json::from_str(&found.body).unwrap_or_else(|_| {
             tracing::error!(
                 name,
                 "the stored entry of a certificate cannot be read: the certificate is ordered anew"
             );
-            Entry::default()
+            StoredName::default()
         });
         if entry.issued != self.entry.issued {
             self.pair = entry.issued.as_ref().and_then(|issued| served(name, issued));
@@ -66,7 +66,7 @@ fn served(name: &str, issued: &Issued) -> Option<NamedPair> {
 pub(crate) fn earlier(name: &str, own: &str, stored: &[Secret]) -> Option<NamedPair> {
     let of_name = secret_name(name, "");
     let others = stored.iter().filter(|secret| secret.name != own && secret.name.starts_with(&of_name));
-    let issued = others.filter_map(|secret| serde_json::from_str::<Entry>(&secret.body).ok()?.issued);
+    let issued = others.filter_map(|secret| serde_json::from_str::<StoredName>(&secret.body).ok()?.issued);
     let pairs = issued.filter_map(|issued| issued.pair().ok());
     pairs.max_by_key(|pair| pair.validity.not_after)
 }

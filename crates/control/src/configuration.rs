@@ -78,27 +78,27 @@ struct Changes {
     in_force: watch::Sender<Parts>,
     /// Held while what is in force is replaced.
     replacing: Mutex<()>,
-    queue: Mutex<Queue>,
+    queue: Mutex<EditQueue>,
     turned_away: AtomicU64,
     transactions: AtomicU64,
     stored: AtomicU64,
 }
 
 #[derive(Default)]
-struct Queue {
-    waiting: VecDeque<Waiting>,
+struct EditQueue {
+    waiting: VecDeque<WaitingEdit>,
     /// Whether a worker will look at `waiting` again.
     is_worked_on: bool,
 }
 
-impl fmt::Debug for Queue {
+impl fmt::Debug for EditQueue {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_struct("Queue").field("waiting", &self.waiting.len()).finish_non_exhaustive()
+        out.debug_struct("EditQueue").field("waiting", &self.waiting.len()).finish_non_exhaustive()
     }
 }
 
 /// An edit and who waits for it.
-struct Waiting {
+struct WaitingEdit {
     edit: Edits,
     author: Author,
     answer: oneshot::Sender<Result<Revision, ChangeError>>,
@@ -188,7 +188,7 @@ impl Configuration {
         edit: impl Fn(&Parts) -> Result<Vec<Change>, ChangeError> + Send + 'static,
     ) -> Result<Revision, ChangeError> {
         let (answer, answered) = oneshot::channel();
-        Changes::enqueue(&self.changes, Waiting { edit: Box::new(edit), author, answer })?;
+        Changes::enqueue(&self.changes, WaitingEdit { edit: Box::new(edit), author, answer })?;
         // The worker goes away without an answer only when the process does.
         answered.await.unwrap_or_else(|_| Err(Error::Stopped.into()))
     }
@@ -226,7 +226,7 @@ impl Configuration {
 
 impl Changes {
     /// Has an edit made in its turn.
-    fn enqueue(this: &Arc<Self>, waiting: Waiting) -> Result<(), ChangeError> {
+    fn enqueue(this: &Arc<Self>, waiting: WaitingEdit) -> Result<(), ChangeError> {
         let mut queue = this.queue.lock();
         if queue.waiting.len() >= MAX_WAITING {
             this.turned_away.fetch_add(1, Ordering::Relaxed);
@@ -258,7 +258,7 @@ impl Changes {
 
     /// Makes a batch of changes: each is made or refused by itself, those that are made are stored
     /// together.
-    fn make(&self, batch: Vec<Waiting>) {
+    fn make(&self, batch: Vec<WaitingEdit>) {
         let mut attempts = 1;
         loop {
             // The task that puts other nodes' changes in force does not wait for this turn.
@@ -322,7 +322,7 @@ impl Changes {
 
 /// What becomes of one edit on `parts`, which are then the next ones.
 fn decide(
-    Waiting { edit, author, .. }: &Waiting,
+    WaitingEdit { edit, author, .. }: &WaitingEdit,
     draft: &mut Draft,
     parts: &mut Parts,
 ) -> Result<Option<ChangeLines>, ChangeError> {
@@ -361,18 +361,18 @@ struct GiveUp<'a>(&'a Changes);
 impl Drop for GiveUp<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            *self.0.queue.lock() = Queue::default();
+            *self.0.queue.lock() = EditQueue::default();
         }
     }
 }
 
-fn answer(waiting: Waiting, outcome: Result<Revision, ChangeError>) {
+fn answer(waiting: WaitingEdit, outcome: Result<Revision, ChangeError>) {
     // The client may have left; the change is made all the same.
     drop(waiting.answer.send(outcome));
 }
 
 /// Tells everyone of a failure that kept the batch from being decided.
-fn fail(batch: Vec<Waiting>, error: Error) {
+fn fail(batch: Vec<WaitingEdit>, error: Error) {
     let error = Arc::new(error);
     for waiting in batch {
         answer(waiting, Err(ChangeError::Control(error.clone())));
@@ -381,7 +381,7 @@ fn fail(batch: Vec<Waiting>, error: Error) {
 
 /// Tells those of a failure to store whose changes would have been stored, and the others what they
 /// did wrong.
-fn fail_made(batch: Vec<Waiting>, outcomes: Vec<Result<Option<ChangeLines>, ChangeError>>, error: Error) {
+fn fail_made(batch: Vec<WaitingEdit>, outcomes: Vec<Result<Option<ChangeLines>, ChangeError>>, error: Error) {
     let error = Arc::new(error);
     for (waiting, outcome) in batch.into_iter().zip(outcomes) {
         let failed = || ChangeError::Control(error.clone());

@@ -50,11 +50,11 @@ pub struct Usage {
 /// closes it.
 #[derive(Clone, Debug)]
 pub struct Control {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<ControlState>,
 }
 
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct ControlState {
     limits: Limits,
     newest: watch::Sender<Arc<Snapshot>>,
     /// Held while a change is made.
@@ -123,7 +123,7 @@ impl Control {
         let limits = Limits { audit_rows: limits.audit_rows.max(1), ..limits };
         let blocking = Arc::new(Semaphore::new(BLOCKING_CALLS));
         let (changing, identity) = (Mutex::default(), OnceLock::new());
-        Self { shared: Arc::new(Shared { limits, newest, changing, blocking, identity, backend }) }
+        Self { shared: Arc::new(ControlState { limits, newest, changing, blocking, identity, backend }) }
     }
 
     /// Every document at the newest revision known here. Never blocks.

@@ -53,7 +53,7 @@ const RETRY: Duration = Duration::from_secs(30);
 
 /// Where the copy of one database is.
 #[derive(Clone, Debug)]
-pub(crate) struct Copy {
+pub(crate) struct DocumentsCopy {
     path: PathBuf,
     database: String,
 }
@@ -67,18 +67,18 @@ struct Content<'a> {
     /// Absent from copies that an earlier version wrote: they are of another history than any.
     #[serde(default)]
     history: History,
-    documents: Vec<Entry<'a>>,
+    documents: Vec<CopiedDocument<'a>>,
 }
 
 #[derive(Serialize, Deserialize)]
-struct Entry<'a> {
+struct CopiedDocument<'a> {
     kind: Kind,
     name: Cow<'a, str>,
     revision: Revision,
     body: Cow<'a, str>,
 }
 
-impl Copy {
+impl DocumentsCopy {
     /// The copy in `data_dir` of the database at this address.
     pub(crate) fn new(data_dir: &Path, database: String) -> Self {
         Self { path: data_dir.join(COPY_FILE), database }
@@ -126,7 +126,7 @@ impl Copy {
         let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
         let folder = folder.unwrap_or(Path::new("."));
         DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-        let documents = snapshot.all().map(|document| Entry {
+        let documents = snapshot.all().map(|document| CopiedDocument {
             kind: document.kind,
             name: Cow::Borrowed(&document.name),
             revision: document.revision,
@@ -146,7 +146,7 @@ impl Copy {
 /// Keeps `copy` up with what is in force until it is aborted. `saved` is what was read of it, `kept`
 /// the revision in it.
 pub(crate) async fn keep(
-    copy: Copy,
+    copy: DocumentsCopy,
     saved: Option<Snapshot>,
     mut newest: watch::Receiver<Arc<Snapshot>>,
     kept: Arc<AtomicU64>,
@@ -208,7 +208,7 @@ mod tests {
     #[test]
     fn what_was_saved_is_read_again_and_is_private() {
         let folder = tempfile::tempdir().unwrap();
-        let copy = Copy::new(&folder.path().join("made/for/it"), "h:1/d".to_owned());
+        let copy = DocumentsCopy::new(&folder.path().join("made/for/it"), "h:1/d".to_owned());
         assert!(matches!(copy.load(), Err(CopyError::Missing)));
         for body in ["{\"limit\":1}", "{\"limit\" : 2.0}"] {
             copy.save(&snapshot(body)).unwrap();
@@ -223,9 +223,9 @@ mod tests {
     #[test]
     fn a_copy_that_is_torn_or_of_another_database_or_version_is_refused() {
         let folder = tempfile::tempdir().unwrap();
-        let copy = Copy::new(folder.path(), "h:1/d".to_owned());
+        let copy = DocumentsCopy::new(folder.path(), "h:1/d".to_owned());
         copy.save(&snapshot("{}")).unwrap();
-        let elsewhere = Copy::new(folder.path(), "h:1/other".to_owned());
+        let elsewhere = DocumentsCopy::new(folder.path(), "h:1/other".to_owned());
         assert!(matches!(elsewhere.load(), Err(CopyError::Foreign(of)) if of == "h:1/d"));
         let whole = fs::read(copy.path()).unwrap();
         for length in 0..whole.len() {

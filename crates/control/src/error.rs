@@ -13,7 +13,7 @@ use crate::document::{Kind, Precondition, Revision};
 #[non_exhaustive]
 pub enum Error {
     /// Somebody else changed the document first: read it again (HTTP 412).
-    #[error("{kind} {name:?} is {}, but the change expects {expected}", Found(*found))]
+    #[error("{kind} {name:?} is {}, but the change expects {expected}", FoundRevision(*found))]
     PreconditionFailed {
         /// Kind of the document.
         kind: Kind,
@@ -268,9 +268,9 @@ impl From<Error> for ChangeError {
     }
 }
 
-struct Found(Option<Revision>);
+struct FoundRevision(Option<Revision>);
 
-impl std::fmt::Display for Found {
+impl std::fmt::Display for FoundRevision {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.0 {
             Some(revision) => write!(out, "at revision {revision}"),

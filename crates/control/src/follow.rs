@@ -44,7 +44,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// # Errors
 /// [`Error::Unavailable`], [`Error::Newer`] or [`Error::Corrupt`].
 pub(crate) async fn first(place: &Place, patience: Duration) -> Result<Snapshot, Error> {
-    let mut pauses = Pauses::new();
+    let mut pauses = RandomPauses::new();
     let mut last = None;
     let trying = async {
         loop {
@@ -157,7 +157,7 @@ pub(crate) async fn follow(
     contact: Arc<Contact>,
     mut told: mpsc::Receiver<Told>,
 ) {
-    let mut pauses = Pauses::new();
+    let mut pauses = RandomPauses::new();
     loop {
         follow_one_connection(&place, &newest, &contact, &mut pauses, &mut told).await;
         contact.is_reachable.store(false, Ordering::Relaxed);
@@ -171,7 +171,7 @@ async fn follow_one_connection(
     place: &Place,
     newest: &watch::Sender<Arc<Snapshot>>,
     contact: &Arc<Contact>,
-    pauses: &mut Pauses,
+    pauses: &mut RandomPauses,
     told: &mut mpsc::Receiver<Told>,
 ) {
     let heard = Arc::new(Notify::new());
@@ -239,12 +239,12 @@ async fn list_nodes(client: &Session, contact: &Contact) -> Result<(), Error> {
 }
 
 /// Random waits.
-struct Pauses {
+struct RandomPauses {
     random: Random,
     longest: Duration,
 }
 
-impl Pauses {
+impl RandomPauses {
     fn new() -> Self {
         Self { random: Random::seeded(RandomState::new().hash_one(0)), longest: FIRST_PAUSE }
     }
@@ -272,10 +272,10 @@ mod tests {
 
     #[test]
     fn fault_24_pauses_differ_between_nodes_and_stay_in_their_bounds() {
-        let mut nodes: Vec<_> = (0..50).map(|_| Pauses::new()).collect();
+        let mut nodes: Vec<_> = (0..50).map(|_| RandomPauses::new()).collect();
         for round in 0..8_u32 {
             let bound = (FIRST_PAUSE * 2_u32.pow(round)).min(LONGEST_PAUSE);
-            let mut pauses: Vec<_> = nodes.iter_mut().map(Pauses::next).collect();
+            let mut pauses: Vec<_> = nodes.iter_mut().map(RandomPauses::next).collect();
             pauses.sort();
             pauses.dedup();
             assert!(pauses.len() > 45, "{} of 50 differ", pauses.len());

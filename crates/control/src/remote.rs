@@ -31,7 +31,7 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
-use crate::copy::{Copy, keep};
+use crate::copy::{DocumentsCopy, keep};
 use crate::counts::{self, Added, Batch, Period, Sums};
 use crate::database_error::in_time;
 use crate::document::{Accepted, AuditRow, Kind, Revision};
@@ -72,7 +72,7 @@ impl Remote {
         data_dir: &Path,
         runtime: &Handle,
     ) -> Result<(Self, watch::Sender<Arc<Snapshot>>), Error> {
-        let copy = Copy::new(data_dir, place.address());
+        let copy = DocumentsCopy::new(data_dir, place.address());
         let saved = copy.load();
         let patience = if saved.is_ok() { crate::CONNECTING_BESIDE_A_COPY } else { crate::CONNECTING };
         let first = runtime.block_on(follow::first(&place, patience));

@@ -182,7 +182,7 @@ async fn prepare(client: &Client) -> Result<(), Error> {
 
 /// The secrets of one database, as a node keeps them.
 #[derive(Serialize, Deserialize)]
-struct Copy {
+struct SecretsCopy {
     database: String,
     secrets: Vec<Secret>,
 }
@@ -193,12 +193,12 @@ pub(crate) fn keep(folder: &Path, database: &str, secrets: &[Secret]) -> io::Res
         return Ok(());
     }
     let path = folder.join(SECRETS_COPY_FILE);
-    let copy = Copy { database: database.to_owned(), secrets: secrets.to_vec() };
+    let copy = SecretsCopy { database: database.to_owned(), secrets: secrets.to_vec() };
     replace_file(&path, |out| serde_json::to_writer(out, &copy).map_err(io::Error::from))
 }
 
 /// The copy in `folder` of this database's secrets, if there is a good one.
 pub(crate) fn kept(folder: &Path, database: &str) -> Option<Vec<Secret>> {
-    let copy: Copy = serde_json::from_slice(&fs::read(folder.join(SECRETS_COPY_FILE)).ok()?).ok()?;
+    let copy: SecretsCopy = serde_json::from_slice(&fs::read(folder.join(SECRETS_COPY_FILE)).ok()?).ok()?;
     (copy.database == database).then_some(copy.secrets)
 }

@@ -32,11 +32,11 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The turn of this node, if it has one. It ends with the transaction, or when it is dropped.
 #[derive(Debug, Default)]
-pub struct Turn(Option<Held>);
+pub struct Turn(Option<HeldTurn>);
 
 /// A connection in the transaction that holds the lock.
 #[derive(Debug)]
-struct Held {
+struct HeldTurn {
     session: Session,
     spare: Arc<Spare>,
     runtime: Handle,
@@ -45,7 +45,7 @@ struct Held {
 impl Turn {
     /// The turn that `session` has taken, which goes to `spare` afterwards.
     pub(crate) fn held(session: Session, spare: Arc<Spare>, runtime: Handle) -> Self {
-        Self(Some(Held { session, spare, runtime }))
+        Self(Some(HeldTurn { session, spare, runtime }))
     }
 
     /// The connection to write on, within its transaction.
@@ -56,7 +56,7 @@ impl Turn {
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        let Some(Held { session, spare, runtime }) = self.0.take() else { return };
+        let Some(HeldTurn { session, spare, runtime }) = self.0.take() else { return };
         // Only the next turn waits for this.
         runtime.spawn(async move {
             if in_time(roll_back(&session)).await.is_ok() {

@@ -23,17 +23,17 @@ const AFFINITY_SHARDS: usize = 16;
 
 /// A client, as it is known again: its network, and a hash of the app that it goes to and of the server name that it asks
 /// for, if that counts.
-type Client = (IpAddr, u64);
+type AffinityClient = (IpAddr, u64);
 
 /// What a client is known again by, and for how long.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Affine {
-    client: Client,
+    client: AffinityClient,
     /// Nanoseconds.
     idle: u64,
 }
 
-type ClientTable = AffinityTable<Client, Arc<str>>;
+type ClientTable = AffinityTable<AffinityClient, Arc<str>>;
 
 /// Where clients were, in parts.
 #[derive(Debug)]

@@ -93,11 +93,12 @@ async fn establish(
             return None;
         };
         let name = stream.get_ref().1.server_name().map(looked_up);
-        let in_force = InForce::now(listener);
-        let arrived = Arrived { listener, in_force, client, server_name: name.as_deref(), first: Vec::new() };
+        let in_force = SiteInForce::now(listener);
+        let arrived =
+            ArrivedConnection { listener, in_force, client, server_name: name.as_deref(), first: Vec::new() };
         return arrived.session(stream).await.map(|session| Established::Tls(Box::new(session)));
     }
-    let (mut first, mut name, in_force) = (Vec::new(), None, InForce::now(listener));
+    let (mut first, mut name, in_force) = (Vec::new(), None, SiteInForce::now(listener));
     if in_force.config.reads_server_name() {
         match timeout(HELLO_PATIENCE, hello(&mut stream, &mut first)).await {
             Ok(Ok(found)) => name = found,
@@ -112,7 +113,7 @@ async fn establish(
             }
         }
     }
-    let arrived = Arrived { listener, in_force, client, server_name: name.as_deref(), first };
+    let arrived = ArrivedConnection { listener, in_force, client, server_name: name.as_deref(), first };
     arrived.session(stream).await.map(Established::Plain)
 }
 
@@ -158,12 +159,12 @@ async fn hello<S: AsyncRead + Unpin>(stream: &mut S, first: &mut Vec<u8>) -> io:
 
 /// What was in force when a connection could be looked at. All that is decided of it goes by this, however often the
 /// configuration changes meanwhile.
-struct InForce {
+struct SiteInForce {
     site: Arc<Site>,
     config: Arc<ListenerConfig>,
 }
 
-impl InForce {
+impl SiteInForce {
     fn now(listener: &EdgeListener) -> Self {
         let site = listener.edge.site_to_keep();
         let config = Arc::clone(listener.config(&site));
@@ -172,9 +173,9 @@ impl InForce {
 }
 
 /// A connection whose client, server name and listener are known, before it has a backend.
-struct Arrived<'a> {
+struct ArrivedConnection<'a> {
     listener: &'a Arc<EdgeListener>,
-    in_force: InForce,
+    in_force: SiteInForce,
     client: SocketAddr,
     server_name: Option<&'a str>,
     /// What was read from it already.
@@ -188,11 +189,11 @@ struct Reached {
     down: Option<GoesDown>,
 }
 
-impl Arrived<'_> {
+impl ArrivedConnection<'_> {
     /// Its session with a backend; `None` if it is refused, which is counted.
     async fn session<C: Side>(self, stream: C) -> Option<Session<C>> {
         let (listener, edge) = (self.listener, &self.listener.edge);
-        let InForce { site, config } = &self.in_force;
+        let SiteInForce { site, config } = &self.in_force;
         let app = Arc::clone(config.app_for(self.server_name));
         let affine = listener.affinity.affine(config, self.client.ip(), &app, self.server_name);
         let (location, known_by) = site.locate(self.client.ip(), edge.database().as_deref());
@@ -288,7 +289,7 @@ impl Arrived<'_> {
         attempts: &mut u32,
     ) -> Result<Reached, Refusal> {
         let (listener, edge) = (self.listener, &self.listener.edge);
-        let InForce { site, config } = &self.in_force;
+        let SiteInForce { site, config } = &self.in_force;
         let pool = site.pool(app).ok_or(Refusal::NoBackend)?;
         let before = affine.and_then(|affine| listener.affinity.find(&affine, edge.tick()));
         let origin = Origin { location, node: site.node, before: before.as_deref(), spill: config.spill };

@@ -10,11 +10,11 @@ use tidegate_algorithms::balance::eligibility::EjectionSettings;
 use tidegate_algorithms::balance::round_trip::RoundTrip;
 use tidegate_algorithms::time::Tick;
 use tidegate_upstream::backend::{Backend, BackendSettings, Target};
-use tidegate_wire::proxy_protocol::Version;
+use tidegate_wire::proxy_protocol::ProxyVersion;
 use tokio::sync::Notify;
 
 use crate::config::{BackendConfig, Probe};
-use crate::reach::Reach;
+use crate::reach::Reachability;
 use crate::stats::BackendStats;
 
 /// A backend, for as long as it has this configuration.
@@ -31,7 +31,7 @@ pub(crate) struct Known {
     pub(crate) backend: Arc<Backend>,
     pub(crate) stats: BackendStats,
     round_trip: Mutex<RoundTrip>,
-    reach: Mutex<Reach>,
+    reach: Mutex<Reachability>,
     /// Whether it has not been reached since a connection to it failed: what `reach` says, to be read without its lock.
     is_in_doubt: AtomicBool,
     /// Whether connections to it come back to this edge: then it gets none.
@@ -103,21 +103,21 @@ impl Known {
     }
 
     /// Has checks begin as connections do.
-    pub(crate) fn set_header(&self, header: Option<Version>) {
+    pub(crate) fn set_header(&self, header: Option<ProxyVersion>) {
         let number = match header {
             None => 0,
-            Some(Version::One) => 1,
-            Some(Version::Two) => 2,
+            Some(ProxyVersion::One) => 1,
+            Some(ProxyVersion::Two) => 2,
         };
         self.header.store(number, Relaxed);
     }
 
     /// The version of the PROXY protocol that it is spoken to with.
-    pub(crate) fn header(&self) -> Option<Version> {
+    pub(crate) fn header(&self) -> Option<ProxyVersion> {
         match self.header.load(Relaxed) {
             0 => None,
-            1 => Some(Version::One),
-            _ => Some(Version::Two),
+            1 => Some(ProxyVersion::One),
+            _ => Some(ProxyVersion::Two),
         }
     }
 
@@ -135,7 +135,7 @@ impl Known {
     /// See [`Backend::comes_back`].
     fn comes_back(&self, now: Tick) {
         let mut reach = self.reach.lock();
-        *reach = Reach::default();
+        *reach = Reachability::default();
         self.is_in_doubt.store(false, Relaxed);
         self.backend.comes_back(now);
     }
@@ -190,7 +190,7 @@ impl Known {
     }
 
     /// Takes note of something, and has placing go by it.
-    fn judge<T>(&self, note: impl FnOnce(&mut Reach) -> T) -> T {
+    fn judge<T>(&self, note: impl FnOnce(&mut Reachability) -> T) -> T {
         let mut reach = self.reach.lock();
         let said = note(&mut reach);
         self.is_in_doubt.store(reach.is_in_doubt(), Relaxed);

@@ -31,7 +31,7 @@ thread_local! {
 }
 
 /// Which side of a direction failed.
-pub(crate) enum Failure {
+pub(crate) enum DirectionFailure {
     Reader(io::Error),
     Writer(io::Error),
 }
@@ -71,18 +71,18 @@ impl Direction {
         writer: &mut W,
         allowance: &mut u64,
         cx: &mut Context<'_>,
-    ) -> Poll<Result<(), Failure>> {
+    ) -> Poll<Result<(), DirectionFailure>> {
         loop {
-            ready!(self.poll_write_kept(writer, cx)).map_err(Failure::Writer)?;
+            ready!(self.poll_write_kept(writer, cx)).map_err(DirectionFailure::Writer)?;
             if self.has_ended {
                 if !self.is_shut && !self.is_cut {
-                    ready!(Pin::new(&mut *writer).poll_shutdown(cx)).map_err(Failure::Writer)?;
+                    ready!(Pin::new(&mut *writer).poll_shutdown(cx)).map_err(DirectionFailure::Writer)?;
                     self.is_shut = true;
                 }
                 return Poll::Ready(Ok(()));
             }
             if *allowance == 0 {
-                ready!(self.poll_empty_pipe(writer, cx)).map_err(Failure::Writer)?;
+                ready!(self.poll_empty_pipe(writer, cx)).map_err(DirectionFailure::Writer)?;
                 return Poll::Pending;
             }
             if self.full_reads >= BULK && reader.is_plain() && writer.is_plain() {
@@ -134,11 +134,11 @@ impl Direction {
         writer: &mut W,
         allowance: &mut u64,
         cx: &mut Context<'_>,
-    ) -> Poll<Result<(), Failure>> {
+    ) -> Poll<Result<(), DirectionFailure>> {
         SHARED.with_borrow_mut(|shared| {
             let most = at_most(*allowance, BUFFER);
             let mut buffer = ReadBuf::new(&mut shared[..most]);
-            ready!(Pin::new(reader).poll_read(cx, &mut buffer)).map_err(Failure::Reader)?;
+            ready!(Pin::new(reader).poll_read(cx, &mut buffer)).map_err(DirectionFailure::Reader)?;
             let bytes = buffer.filled();
             if bytes.is_empty() {
                 self.has_ended = true;
@@ -152,7 +152,7 @@ impl Direction {
                 self.full_reads = self.full_reads.saturating_add(1);
             }
             let written = match Pin::new(&mut *writer).poll_write(cx, bytes) {
-                Poll::Ready(written) => written.map_err(Failure::Writer)?,
+                Poll::Ready(written) => written.map_err(DirectionFailure::Writer)?,
                 Poll::Pending => 0,
             };
             self.is_unflushed = written > 0;
@@ -170,10 +170,10 @@ impl Direction {
         writer: &W,
         allowance: &mut u64,
         cx: &mut Context<'_>,
-    ) -> Poll<Result<(), Failure>> {
+    ) -> Poll<Result<(), DirectionFailure>> {
         let most = at_most(*allowance, PIPE_BYTES);
         let Some(pipe) = &mut self.pipe else { return Poll::Ready(Ok(())) };
-        ready!(pipe.poll_drain(writer.socket(), cx)).map_err(Failure::Writer)?;
+        ready!(pipe.poll_drain(writer.socket(), cx)).map_err(DirectionFailure::Writer)?;
         match pipe.poll_fill(reader.socket(), most, cx) {
             Poll::Ready(Ok(0)) => {
                 self.pipe = None;
@@ -182,13 +182,13 @@ impl Direction {
             Poll::Ready(Ok(count)) => {
                 self.bytes += count as u64;
                 *allowance -= count as u64;
-                ready!(pipe.poll_drain(writer.socket(), cx)).map_err(Failure::Writer)?;
+                ready!(pipe.poll_drain(writer.socket(), cx)).map_err(DirectionFailure::Writer)?;
                 if count < most.min(BUFFER / 4) {
                     self.full_reads = 0;
                     self.pipe = None;
                 }
             }
-            Poll::Ready(Err(error)) => return Poll::Ready(Err(Failure::Reader(error))),
+            Poll::Ready(Err(error)) => return Poll::Ready(Err(DirectionFailure::Reader(error))),
             Poll::Pending => {
                 self.pipe = None;
                 return Poll::Pending;

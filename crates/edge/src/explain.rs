@@ -95,7 +95,7 @@ pub fn explain(listeners: &[Arc<EdgeListener>], question: &Question) -> Result<V
 }
 
 /// A backend, as a connection would see it.
-struct Candidate {
+struct BackendCandidate {
     index: usize,
     priority: u16,
     tier: Tier,
@@ -104,7 +104,13 @@ struct Candidate {
     score: Option<f64>,
 }
 
-fn candidates(pool: &Pool, layout: &Layout, origin: Origin<'_>, is_panic: bool, now: Tick) -> Vec<Candidate> {
+fn candidates(
+    pool: &Pool,
+    layout: &Layout,
+    origin: Origin<'_>,
+    is_panic: bool,
+    now: Tick,
+) -> Vec<BackendCandidate> {
     let in_panic = if is_panic { pool.in_panic(layout, origin, now) } else { None };
     let counts = |index: usize| in_panic.as_ref().is_some_and(|in_panic| in_panic[index]);
     let members = layout.members().iter().enumerate();
@@ -112,15 +118,16 @@ fn candidates(pool: &Pool, layout: &Layout, origin: Origin<'_>, is_panic: bool, 
         let tier = member.tier(origin.location, origin.node);
         let load = pool.load(index, counts(index), now);
         let score = load.and_then(|load| member.score(tier, load, origin.spill));
-        Candidate { index, priority: member.priority, tier, is_usable: load.is_some(), score }
+        BackendCandidate { index, priority: member.priority, tier, is_usable: load.is_some(), score }
     };
     members.map(candidate).collect()
 }
 
 /// Why a candidate with room is not looked at: others come before it, whatever the scores are.
-fn left_out(candidate: &Candidate, all: &[Candidate], spill: Spill) -> Option<&'static str> {
+fn left_out(candidate: &BackendCandidate, all: &[BackendCandidate], spill: Spill) -> Option<&'static str> {
     // A tier that refuses when it is full decides also then.
-    let decides = |it: &&Candidate| if spill == Spill::Never { it.is_usable } else { it.score.is_some() };
+    let decides =
+        |it: &&BackendCandidate| if spill == Spill::Never { it.is_usable } else { it.score.is_some() };
     let (priority, tier) = all.iter().filter(decides).map(|it| (it.priority, it.tier)).min()?;
     if candidate.priority > priority {
         Some("backends of a lower priority number come first")
@@ -142,7 +149,7 @@ fn rows(
 ) -> (Vec<Value>, bool) {
     let layout = pool.layout(now);
     let mut all = candidates(pool, &layout, origin, is_panic, now);
-    let why_not = |candidate: &Candidate| match candidate.score {
+    let why_not = |candidate: &BackendCandidate| match candidate.score {
         _ if affine == Some(candidate.index) => None,
         Some(_) => left_out(candidate, &all, origin.spill),
         None => Some(excluded(&pool.backends()[candidate.index], now)),
@@ -150,11 +157,11 @@ fn rows(
     let reasons: Vec<Option<&str>> = all.iter().map(why_not).collect();
     let are_some_left_out = all.iter().any(|it| it.score.is_some() && reasons[it.index].is_some());
     all.sort_by(|one, other| {
-        let key = |it: &Candidate| (reasons[it.index].is_some(), it.score.is_none(), it.priority);
-        let score = |it: &Candidate| it.score.unwrap_or(f64::INFINITY);
+        let key = |it: &BackendCandidate| (reasons[it.index].is_some(), it.score.is_none(), it.priority);
+        let score = |it: &BackendCandidate| it.score.unwrap_or(f64::INFINITY);
         key(one).cmp(&key(other)).then(score(one).total_cmp(&score(other)))
     });
-    let to_row = |it: &Candidate| {
+    let to_row = |it: &BackendCandidate| {
         let mut row = row(&pool.backends()[it.index], it.tier, &layout.members()[it.index], now);
         row["score"] = json!(it.score.map(rounded));
         if let Some(reason) = reasons[it.index] {

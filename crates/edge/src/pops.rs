@@ -74,10 +74,10 @@ impl FromStr for Pop {
 
 /// What was heard of the other nodes. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub struct Pops(Arc<Mutex<HashMap<u32, Heard>>>);
+pub struct Pops(Arc<Mutex<HashMap<u32, HeardPop>>>);
 
 #[derive(Debug)]
-struct Heard {
+struct HeardPop {
     pop: Pop,
     at: Tick,
 }
@@ -89,7 +89,7 @@ impl Pops {
         if pop.addresses.is_empty() {
             heard.remove(&pop.node);
         } else if heard.len() < MAX_NODES || heard.contains_key(&pop.node) {
-            heard.insert(pop.node, Heard { pop, at: now });
+            heard.insert(pop.node, HeardPop { pop, at: now });
         }
     }
 
@@ -114,7 +114,7 @@ impl Pops {
         self.heard().values().any(|heard| is_below(&heard.pop.region))
     }
 
-    fn heard(&self) -> MutexGuard<'_, HashMap<u32, Heard>> {
+    fn heard(&self) -> MutexGuard<'_, HashMap<u32, HeardPop>> {
         // Each change of the map is whole.
         self.0.lock()
     }

@@ -27,7 +27,7 @@ const TRIAL: u64 = 10 * SECOND;
 
 /// What connections say of a backend.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Reach {
+pub(crate) struct Reachability {
     /// Failures, those that were forgiven not counted.
     times: u64,
     /// Whether it has not been reached since the last one.
@@ -39,7 +39,7 @@ pub(crate) struct Reach {
     back: Tick,
 }
 
-impl Reach {
+impl Reachability {
     /// When it may be tried again; a time that has passed: it may be now.
     pub(crate) fn until(&self) -> Tick {
         self.until
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn one_failure_takes_it_out_and_one_success_brings_it_back() {
-        let mut reach = Reach::default();
+        let mut reach = Reachability::default();
         assert!(reach.failed(at(100)) && reach.is_in_doubt());
         assert_eq!(reach.until(), at(110));
         assert!(!reach.failed(at(105)), "it is out already");
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn who_comes_and_goes_is_out_for_longer_until_it_has_stayed_for_as_long() {
-        let mut reach = Reach::default();
+        let mut reach = Reachability::default();
         let mut now = 1_000;
         for length in [10, 20, 30] {
             assert!(reach.failed(at(now)));
@@ -131,7 +131,7 @@ mod tests {
         // It has stayed for the 30 s that it was out last.
         assert!(reach.failed(at(now + 30)));
         assert_eq!(reach.until(), at(now + 40));
-        let mut often = Reach::default();
+        let mut often = Reachability::default();
         for second in (0..100_000).step_by(400) {
             often.failed(at(second));
         }
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn one_connection_at_a_time_tries_it_again() {
-        let mut reach = Reach::default();
+        let mut reach = Reachability::default();
         assert!(reach.try_again(at(1)), "it is as good as any");
         assert!(reach.failed(at(100)));
         assert!(!reach.try_again(at(109)));
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn a_trial_that_fails_takes_it_out_for_longer() {
-        let mut reach = Reach::default();
+        let mut reach = Reachability::default();
         assert!(reach.failed(at(100)) && reach.try_again(at(110)));
         assert!(!reach.failed(at(111)), "which is no news");
         assert_eq!(reach.until(), at(131));
@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn while_checks_fail_it_is_not_tried() {
-        let mut reach = Reach::default();
+        let mut reach = Reachability::default();
         reach.check_failed(at(99), Duration::from_secs(1));
         assert!(!reach.is_in_doubt(), "checks have their own rule");
         assert!(reach.failed(at(100)));

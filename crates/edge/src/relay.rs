@@ -12,7 +12,7 @@ use tidegate_net::clock::monotonic;
 use tidegate_net::connection::LazyTimer;
 use tokio::net::TcpStream;
 
-use crate::direction::{Direction, Failure};
+use crate::direction::{Direction, DirectionFailure};
 use crate::side::Side;
 use crate::unsent::{self, Pauses};
 
@@ -27,7 +27,7 @@ pub(crate) struct Patience {
 
 /// How a relay ended.
 #[derive(Debug)]
-pub(crate) enum End {
+pub(crate) enum RelayEnd {
     /// Both sides have said their last byte.
     Closed,
     /// Both sides were silent for too long.
@@ -40,7 +40,7 @@ pub(crate) enum End {
     BackendBroke(io::Error),
 }
 
-impl End {
+impl RelayEnd {
     /// Its word in metrics and logs.
     pub(crate) const fn word(&self) -> &'static str {
         match self {
@@ -75,7 +75,7 @@ pub(crate) struct Relay<C> {
 /// One side has broken off, and the other one is given the rest.
 #[derive(Debug)]
 struct Breaking {
-    end: End,
+    end: RelayEnd,
     pauses: Pauses,
     /// What the other side still had to get at the last look.
     left: Left,
@@ -129,13 +129,13 @@ impl<C: Side> Relay<C> {
     }
 
     /// Passes bytes on. Ready at the end.
-    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<End> {
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<RelayEnd> {
         if self.breaking.is_none() {
             let end = ready!(self.poll_both(cx));
             let rest = match &end {
-                End::ClientBroke(_) => &mut self.to_backend,
-                End::BackendBroke(_) => &mut self.to_client,
-                End::Closed | End::Idle | End::Longest => return Poll::Ready(end),
+                RelayEnd::ClientBroke(_) => &mut self.to_backend,
+                RelayEnd::BackendBroke(_) => &mut self.to_client,
+                RelayEnd::Closed | RelayEnd::Idle | RelayEnd::Longest => return Poll::Ready(end),
             };
             rest.is_cut = !rest.has_ended;
             let breaking = Breaking { end, pauses: Pauses::default(), left: ((0, 0), 0, 0) };
@@ -145,7 +145,7 @@ impl<C: Side> Relay<C> {
     }
 
     /// Passes bytes both ways until they have ended, or a side breaks off.
-    fn poll_both(&mut self, cx: &mut Context<'_>) -> Poll<End> {
+    fn poll_both(&mut self, cx: &mut Context<'_>) -> Poll<RelayEnd> {
         let before = self.bytes();
         let is_client_first = self.is_client_next;
         let one = self.poll_one(is_client_first, cx);
@@ -155,7 +155,7 @@ impl<C: Side> Relay<C> {
         }
         match (one, self.poll_one(!is_client_first, cx)) {
             (_, Poll::Ready(Err(end))) => return Poll::Ready(end),
-            (Poll::Ready(Ok(())), Poll::Ready(Ok(()))) => return Poll::Ready(End::Closed),
+            (Poll::Ready(Ok(())), Poll::Ready(Ok(()))) => return Poll::Ready(RelayEnd::Closed),
             _ => {}
         }
         if self.bytes() != before {
@@ -168,19 +168,19 @@ impl<C: Side> Relay<C> {
     }
 
     /// When it is over if nothing comes any more, and how it has ended then.
-    fn deadline(&self) -> (Instant, End) {
+    fn deadline(&self) -> (Instant, RelayEnd) {
         let idle = self.active + self.patience.idle;
         match self.patience.longest.map(|longest| self.started + longest) {
-            Some(longest) if longest <= idle => (longest, End::Longest),
-            _ => (idle, End::Idle),
+            Some(longest) if longest <= idle => (longest, RelayEnd::Longest),
+            _ => (idle, RelayEnd::Idle),
         }
     }
 
     /// Gives the other side what came from the one that has broken off, and then breaks that off, too.
-    fn poll_breaking(&mut self, cx: &mut Context<'_>) -> Poll<End> {
-        let Some(mut breaking) = self.breaking.take() else { return Poll::Ready(End::Closed) };
+    fn poll_breaking(&mut self, cx: &mut Context<'_>) -> Poll<RelayEnd> {
+        let Some(mut breaking) = self.breaking.take() else { return Poll::Ready(RelayEnd::Closed) };
         loop {
-            let is_clients = matches!(breaking.end, End::ClientBroke(_));
+            let is_clients = matches!(breaking.end, RelayEnd::ClientBroke(_));
             let given = self.poll_one(!is_clients, cx);
             let (socket, direction) = if is_clients {
                 (&self.backend, &self.to_backend)
@@ -190,8 +190,8 @@ impl<C: Side> Relay<C> {
             let packets = if given.is_ready() { unsent::packets(socket) } else { 0 };
             let left = (self.bytes(), direction.kept_bytes(), packets);
             let is_other_gone = match &given {
-                Poll::Ready(Err(End::ClientBroke(_))) => !is_clients,
-                Poll::Ready(Err(End::BackendBroke(_))) => is_clients,
+                Poll::Ready(Err(RelayEnd::ClientBroke(_))) => !is_clients,
+                Poll::Ready(Err(RelayEnd::BackendBroke(_))) => is_clients,
                 _ => false,
             };
             if is_other_gone || (given.is_ready() && packets == 0) {
@@ -221,23 +221,23 @@ impl<C: Side> Relay<C> {
         Poll::Ready(breaking.end)
     }
 
-    fn poll_one(&mut self, is_to_client: bool, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
+    fn poll_one(&mut self, is_to_client: bool, cx: &mut Context<'_>) -> Poll<Result<(), RelayEnd>> {
         if is_to_client { self.poll_to_client(cx) } else { self.poll_to_backend(cx) }
     }
 
-    fn poll_to_backend(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
+    fn poll_to_backend(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), RelayEnd>> {
         let up = self.to_backend.poll(&mut self.client, &mut self.backend, &mut self.allowance, cx);
         up.map_err(|failure| match failure {
-            Failure::Reader(error) => End::ClientBroke(error),
-            Failure::Writer(error) => End::BackendBroke(error),
+            DirectionFailure::Reader(error) => RelayEnd::ClientBroke(error),
+            DirectionFailure::Writer(error) => RelayEnd::BackendBroke(error),
         })
     }
 
-    fn poll_to_client(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
+    fn poll_to_client(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), RelayEnd>> {
         let down = self.to_client.poll(&mut self.backend, &mut self.client, &mut self.allowance, cx);
         down.map_err(|failure| match failure {
-            Failure::Reader(error) => End::BackendBroke(error),
-            Failure::Writer(error) => End::ClientBroke(error),
+            DirectionFailure::Reader(error) => RelayEnd::BackendBroke(error),
+            DirectionFailure::Writer(error) => RelayEnd::ClientBroke(error),
         })
     }
 
@@ -277,7 +277,7 @@ mod tests {
         let patience = Patience { idle: Duration::from_secs(60), longest: None };
         let mut relay = Relay::new(own_client, own_backend, b"more".to_vec(), 4, patience);
         let end = poll_fn(|cx| relay.poll(cx)).await;
-        assert!(matches!(end, End::BackendBroke(_)), "{end:?}");
+        assert!(matches!(end, RelayEnd::BackendBroke(_)), "{end:?}");
         drop(relay);
         let mut received = Vec::new();
         let failed = client.read_to_end(&mut received).unwrap_err();

@@ -22,7 +22,7 @@ use crate::decisions::rounded;
 use crate::limits::LimitPermit;
 use crate::pacing::Pacer;
 use crate::pool::Placed;
-use crate::relay::{End, Relay};
+use crate::relay::{Relay, RelayEnd};
 use crate::service::EdgeListener;
 use crate::side::Side;
 
@@ -119,7 +119,7 @@ impl<C: Side> Session<C> {
     }
 
     /// Passes bytes on, as many as its limits allow.
-    fn poll_relay(&mut self, cx: &mut Context<'_>) -> Poll<End> {
+    fn poll_relay(&mut self, cx: &mut Context<'_>) -> Poll<RelayEnd> {
         let Some(pacer) = &mut self.pacer else { return self.relay.poll(cx) };
         loop {
             let may_read = pacer.poll(self.relay.allowance(), cx).is_ready();
@@ -133,19 +133,19 @@ impl<C: Side> Session<C> {
         }
     }
 
-    fn ended(&mut self, end: &End) {
+    fn ended(&mut self, end: &RelayEnd) {
         self.about.end = end.word();
         match end {
-            End::BackendBroke(error) => {
+            RelayEnd::BackendBroke(error) => {
                 self.known.stats.broken.fetch_add(1, Relaxed);
                 tracing::debug!(backend = %self.about.backend, %error, "a backend broke a connection off");
             }
             // What is still under way is not whole.
-            End::Longest => self.relay.break_off(),
-            End::ClientBroke(error) => {
+            RelayEnd::Longest => self.relay.break_off(),
+            RelayEnd::ClientBroke(error) => {
                 tracing::debug!(client = %self.about.client, %error, "a client broke a connection off");
             }
-            End::Closed | End::Idle => {}
+            RelayEnd::Closed | RelayEnd::Idle => {}
         }
     }
 

@@ -30,13 +30,13 @@ pub(crate) struct Site {
     listeners: HashMap<SocketAddr, Arc<ListenerConfig>>,
     /// Backends that were in force before this: those of the site before, and of earlier ones those that still have
     /// connections.
-    gone: HashMap<Identity, Weak<Known>>,
+    gone: HashMap<BackendIdentity, Weak<Known>>,
 }
 
 /// What makes a backend the same one when it comes back: app, name and address.
-type Identity = (Arc<str>, Arc<str>, Target);
+type BackendIdentity = (Arc<str>, Arc<str>, Target);
 
-fn identity(config: &BackendConfig) -> Identity {
+fn identity(config: &BackendConfig) -> BackendIdentity {
     (Arc::clone(&config.app), Arc::clone(&config.name), config.target.clone())
 }
 
@@ -106,7 +106,7 @@ impl Site {
     }
 
     /// The backends that are in force no more. Of those of the site before, connections may still be on their way.
-    fn gone_since(&self, before: &Self) -> HashMap<Identity, Weak<Known>> {
+    fn gone_since(&self, before: &Self) -> HashMap<BackendIdentity, Weak<Known>> {
         let stays: HashSet<*const Known> = self.backends().map(|it| Arc::as_ptr(&it.known)).collect();
         let earlier = before.gone.iter().filter(|(_, known)| known.strong_count() > 0);
         let earlier = earlier.map(|(identity, known)| (identity.clone(), Weak::clone(known)));

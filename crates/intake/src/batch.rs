@@ -24,11 +24,11 @@ struct Processed<'a> {
     #[serde(skip_serializing_if = "is_zero")]
     metrics_rejected: usize,
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
-    rejected: &'a [Named],
+    rejected: &'a [IndexedError],
 }
 
 #[derive(Serialize)]
-struct Named {
+struct IndexedError {
     index: usize,
     error: String,
 }
@@ -67,7 +67,8 @@ fn is_partial(head: &Head) -> bool {
 
 fn processed(kept: Kept, rejected: &[Rejected]) -> Response<Body> {
     let named = rejected.iter().take(MAX_NAMED);
-    let named: Vec<Named> = named.map(|it| Named { index: it.index, error: it.error.to_string() }).collect();
+    let named: Vec<IndexedError> =
+        named.map(|it| IndexedError { index: it.index, error: it.error.to_string() }).collect();
     let processed = Processed {
         success: true,
         metrics_processed: kept.lines,

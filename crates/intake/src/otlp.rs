@@ -13,7 +13,7 @@ use http::request::Parts as Head;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, header};
 use tidegate_net::http::{Body, Peer, RequestBody};
 use tidegate_wire::grpc::percent_encoded;
-use tidegate_wire::metrics::otlp::{self, Counts, from_json, read_request};
+use tidegate_wire::metrics::otlp::{self, ExportCounts, from_json, read_request};
 
 use crate::access::Right;
 use crate::body::Encoding;
@@ -88,7 +88,7 @@ impl Intake {
         client: Client,
         head: &Head,
         (body, batch): (Bytes, Option<Repeatable>),
-    ) -> Result<(Counts, Kept), Refusal> {
+    ) -> Result<(ExportCounts, Kept), Refusal> {
         let wanted = self.wanted(head)?;
         let mut writer = self.writer(&client);
         let counts = read_request(&body, &mut writer)?;

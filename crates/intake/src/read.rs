@@ -72,7 +72,7 @@ enum Start {
 
 /// What a request asks for.
 #[derive(Debug)]
-struct Asked {
+struct ReadRequest {
     group: Option<String>,
     partition: u16,
     from: Option<Start>,
@@ -86,7 +86,7 @@ const READ_PARAMETERS: &[&str] = &["group", "partition", "from", "max", "wait"];
 /// Those of a commit.
 const COMMIT_PARAMETERS: &[&str] = &["group", "partition", "offset"];
 
-impl Asked {
+impl ReadRequest {
     /// Reads the parameters of a request that has those in `known`.
     fn parse(head: &Head, known: &[&str]) -> Result<Self, Refusal> {
         let mut asked = Self {
@@ -137,7 +137,7 @@ impl Intake {
     /// Answers with lines, or with a stream of them.
     pub(crate) async fn read(self: &Arc<Self>, head: &Head, peer: &Peer) -> Result<Response<Body>, Refusal> {
         self.admit(head, peer, Right::Read)?;
-        let asked = Asked::parse(head, READ_PARAMETERS)?;
+        let asked = ReadRequest::parse(head, READ_PARAMETERS)?;
         let reply = |read: &ReadLines| reply(read, self.log().partitions());
         let mut at = self.start(&asked)?;
         if wants_events(&head.headers) {
@@ -177,8 +177,8 @@ impl Intake {
         peer: &Peer,
     ) -> Result<Response<Body>, Refusal> {
         self.admit(head, peer, Right::Read)?;
-        let Asked { group: Some(group), partition, offset: Some(offset), .. } =
-            Asked::parse(head, COMMIT_PARAMETERS)?
+        let ReadRequest { group: Some(group), partition, offset: Some(offset), .. } =
+            ReadRequest::parse(head, COMMIT_PARAMETERS)?
         else {
             return Err(Refusal::Malformed("group and offset must be given".to_owned()));
         };
@@ -195,7 +195,7 @@ impl Intake {
     }
 
     /// The offset at which a request begins to read.
-    fn start(&self, asked: &Asked) -> Result<u64, Refusal> {
+    fn start(&self, asked: &ReadRequest) -> Result<u64, Refusal> {
         let Some(kept) = self.log().offsets(asked.partition) else {
             return Err(Refusal::Read(ReadError::NoPartition(asked.partition)));
         };
@@ -237,7 +237,7 @@ impl Intake {
         let (sender, events) = mpsc::channel(QUEUED_EVENTS);
         let intake = Arc::clone(self);
         drop(tokio::spawn(async move { intake.feed(partition, at, sender, permit).await }));
-        let mut response = Response::new(Body::streamed(Events(events)));
+        let mut response = Response::new(Body::streamed(EventStream(events)));
         let fields = response.headers_mut();
         fields.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
         fields.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
@@ -328,9 +328,9 @@ fn events(read: &ReadLines) -> Bytes {
 }
 
 /// A stream's events, as a body.
-struct Events(mpsc::Receiver<Bytes>);
+struct EventStream(mpsc::Receiver<Bytes>);
 
-impl http_body::Body for Events {
+impl http_body::Body for EventStream {
     type Data = Bytes;
     type Error = Infallible;
 

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use http::request::Parts as Head;
 use http::{HeaderName, HeaderValue, Response, StatusCode, header};
 use tidegate_net::http::{Body, Peer, RequestBody};
-use tidegate_wire::metrics::remote_write::{Counts, Version, read_request};
+use tidegate_wire::metrics::remote_write::{SampleCounts, Version, read_request};
 
 use crate::access::Right;
 use crate::body::decode_unstated;
@@ -65,7 +65,7 @@ impl Intake {
         Ok(response)
     }
 
-    fn count(&self, counts: &Counts) {
+    fn count(&self, counts: &SampleCounts) {
         let counters = &self.parts.counters;
         counters.count_rejected(counts.rejected);
         counters.count_leftover(Leftover::Stale, counts.stale);

@@ -57,15 +57,15 @@ pub(crate) enum Begun {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct RepeatEntry {
     body: u64,
     since: Instant,
     kept: Option<Kept>,
 }
 
 #[derive(Debug, Default)]
-struct Table {
-    entries: HashMap<[u64; 2], Entry>,
+struct RepeatTable {
+    entries: HashMap<[u64; 2], RepeatEntry>,
     /// In the order in which they came; some may be gone already.
     order: VecDeque<([u64; 2], Instant)>,
 }
@@ -77,7 +77,7 @@ pub(crate) struct Repeats {
     limit: usize,
     /// Two, so that nobody finds two batches of one name.
     hashers: [RandomState; 2],
-    table: Mutex<Table>,
+    table: Mutex<RepeatTable>,
     counters: Arc<Counters>,
 }
 
@@ -107,7 +107,7 @@ impl Repeats {
         Repeatable { name: [digest(first, key), digest(second, key)], body: first.hash_one(body) }
     }
 
-    fn table(&self) -> MutexGuard<'_, Table> {
+    fn table(&self) -> MutexGuard<'_, RepeatTable> {
         self.table.lock()
     }
 
@@ -130,7 +130,7 @@ impl Repeats {
         }
         match table.entries.get_mut(&batch.name) {
             Some(entry) if entry.body != batch.body => Begun::OtherBody,
-            Some(Entry { kept: Some(kept), .. }) if kept.durability >= wanted => {
+            Some(RepeatEntry { kept: Some(kept), .. }) if kept.durability >= wanted => {
                 self.counters.count_repeated();
                 Begun::Done(*kept)
             }
@@ -139,7 +139,7 @@ impl Repeats {
                 Begun::Weaker(kept)
             }),
             None => {
-                table.entries.insert(batch.name, Entry { body: batch.body, since: now, kept: None });
+                table.entries.insert(batch.name, RepeatEntry { body: batch.body, since: now, kept: None });
                 table.order.push_back((batch.name, now));
                 Begun::New
             }

@@ -44,13 +44,13 @@ pub struct ClientSeries {
     limit: u64,
     most_clients: usize,
     clock: Clock,
-    clients: Mutex<HashMap<Arc<str>, Known>>,
+    clients: Mutex<HashMap<Arc<str>, KnownClient>>,
     forgotten: AtomicU64,
     refused: Arc<AtomicU64>,
 }
 
 #[derive(Debug)]
-struct Known {
+struct KnownClient {
     series: Arc<OneClient>,
     used: Tick,
 }
@@ -132,7 +132,7 @@ impl ClientSeries {
         }
     }
 
-    fn clients(&self) -> MutexGuard<'_, HashMap<Arc<str>, Known>> {
+    fn clients(&self) -> MutexGuard<'_, HashMap<Arc<str>, KnownClient>> {
         self.clients.lock()
     }
 
@@ -163,7 +163,7 @@ impl ClientSeries {
             refused: AtomicU64::new(0),
             refused_of_all: Arc::clone(&self.refused),
         });
-        clients.insert(Arc::clone(client), Known { series: Arc::clone(&series), used: now });
+        clients.insert(Arc::clone(client), KnownClient { series: Arc::clone(&series), used: now });
         series
     }
 
@@ -216,7 +216,7 @@ impl ClientSeries {
 
 /// Forgets the hundredth of the clients that were silent longest, at least one. One look through all makes room for many, since
 /// senders may state a new name with each batch. How many.
-fn forget_longest_unused(clients: &mut HashMap<Arc<str>, Known>) -> u64 {
+fn forget_longest_unused(clients: &mut HashMap<Arc<str>, KnownClient>) -> u64 {
     let mut used: Vec<Tick> = clients.values().map(|known| known.used).collect();
     let count = (used.len() / 100).max(1);
     let Some(last) = count.checked_sub(1).filter(|last| *last < used.len()) else { return 0 };

@@ -74,11 +74,11 @@ struct KafkaSink {
     topic: KafkaTopic,
     /// Of the log.
     partition: u16,
-    session: Option<Session>,
+    session: Option<ProducerSession>,
 }
 
 /// A producer, and what it has under way.
-struct Session {
+struct ProducerSession {
     producer: Arc<ThreadedProducer<Reports>>,
     trouble: Arc<Trouble>,
     /// Of the topic.
@@ -132,13 +132,13 @@ impl KafkaSink {
         if is_for_good(&error) { Sent::refused(taken, why) } else { Sent::failed(taken, why) }
     }
 
-    async fn connect(&self) -> Result<Session, String> {
+    async fn connect(&self) -> Result<ProducerSession, String> {
         let trouble = Arc::<Trouble>::default();
         let reports = Reports { forward: self.forward.clone(), trouble: Arc::clone(&trouble) };
         let (topic, own) = (self.topic.clone(), self.partition);
         let connected = on_a_thread(move || connect(&topic, own, reports)).await;
         let (producer, partition) = connected.map_err(|error| error.to_string())?;
-        Ok(Session { producer: Arc::new(producer), trouble, partition, under_way: None })
+        Ok(ProducerSession { producer: Arc::new(producer), trouble, partition, under_way: None })
     }
 
     /// Ends the session. What is under way is given up, which takes up to half a second.
@@ -188,10 +188,10 @@ fn produce(
     partition: i32,
     lines: &[&[u8]],
 ) -> oneshot::Receiver<Reported> {
-    let (batch, reported) = Batch::begin();
+    let (batch, reported) = KafkaBatch::begin();
     for (number, line) in lines.iter().enumerate() {
         let value = line.strip_suffix(b"\n").unwrap_or(line);
-        let place = Box::new(Place { batch: Arc::clone(&batch), number });
+        let place = Box::new(LineInFlight { batch: Arc::clone(&batch), number });
         let record: BaseRecord<'_, (), [u8], _> = BaseRecord::with_opaque_to(topic, place);
         batch.expect_one_more();
         if let Err((error, _)) = producer.send(record.partition(partition).payload(value)) {
@@ -205,20 +205,20 @@ fn produce(
 
 /// A batch under way.
 #[derive(Debug)]
-struct Batch(Mutex<Waiting>);
+struct KafkaBatch(Mutex<AwaitedReports>);
 
 #[derive(Debug)]
-struct Waiting {
+struct AwaitedReports {
     /// Reports that are to come, with the one that all lines were handed over.
     reports: usize,
     failed: Reported,
     done: Option<oneshot::Sender<Reported>>,
 }
 
-impl Batch {
+impl KafkaBatch {
     fn begin() -> (Arc<Self>, oneshot::Receiver<Reported>) {
         let (done, reported) = oneshot::channel();
-        (Arc::new(Self(Mutex::new(Waiting { reports: 1, failed: None, done: Some(done) }))), reported)
+        (Arc::new(Self(Mutex::new(AwaitedReports { reports: 1, failed: None, done: Some(done) }))), reported)
     }
 
     fn expect_one_more(&self) {
@@ -245,8 +245,8 @@ impl Batch {
 
 /// A line of a batch, while librdkafka has it.
 #[derive(Debug)]
-struct Place {
-    batch: Arc<Batch>,
+struct LineInFlight {
+    batch: Arc<KafkaBatch>,
     number: usize,
 }
 
@@ -300,9 +300,9 @@ impl ClientContext for Reports {
 }
 
 impl ProducerContext for Reports {
-    type DeliveryOpaque = Box<Place>;
+    type DeliveryOpaque = Box<LineInFlight>;
 
-    fn delivery(&self, result: &DeliveryResult<'_>, place: Box<Place>) {
+    fn delivery(&self, result: &DeliveryResult<'_>, place: Box<LineInFlight>) {
         let error = result.as_ref().err().map(|(error, _)| error.clone());
         place.batch.report(place.number, error);
     }
@@ -323,7 +323,7 @@ mod tests {
     #[test]
     fn a_batch_is_reported_once_with_its_first_failure() {
         let error = || Some(KafkaError::MessageProduction(RDKafkaErrorCode::Fatal));
-        let (batch, mut reported) = Batch::begin();
+        let (batch, mut reported) = KafkaBatch::begin();
         for _ in 0..4 {
             batch.expect_one_more();
         }
@@ -338,7 +338,7 @@ mod tests {
 
     #[test]
     fn a_batch_without_failures_is_taken() {
-        let (batch, mut reported) = Batch::begin();
+        let (batch, mut reported) = KafkaBatch::begin();
         batch.expect_one_more();
         batch.report(0, None);
         batch.report(1, None);

@@ -99,12 +99,12 @@ struct LastDenial {
 struct Minutes {
     hasher: RandomState,
     is_empty: AtomicBool,
-    places: Vec<Place>,
+    places: Vec<ClientSlot>,
 }
 
 /// A client's place.
 #[derive(Debug, Default)]
-struct Place {
+struct ClientSlot {
     /// The hash of the client; 0: the place is free.
     client: AtomicU64,
     minute: Mutex<Minute>,
@@ -112,14 +112,14 @@ struct Place {
 
 #[derive(Debug, Default)]
 struct Minute {
-    slots: [Slot; SLOTS as usize],
+    slots: [FiveSeconds; SLOTS as usize],
     /// The number of the slot of the last denial.
     last_denied: u64,
 }
 
 /// Five seconds.
 #[derive(Clone, Copy, Debug, Default)]
-struct Slot {
+struct FiveSeconds {
     number: u64,
     count: MinuteCount,
 }
@@ -239,7 +239,7 @@ impl Default for Minutes {
         Self {
             hasher: RandomState::new(),
             is_empty: AtomicBool::new(true),
-            places: (0..PLACES).map(|_| Place::default()).collect(),
+            places: (0..PLACES).map(|_| ClientSlot::default()).collect(),
         }
     }
 }
@@ -265,7 +265,7 @@ impl Minutes {
         let place = self.find(self.hash(client))?;
         let (minute, number) = (place.minute.lock(), now.0 / SLOT);
         let recent = minute.slots.iter().filter(|slot| slot.number + SLOTS > number);
-        let sum = |sum: MinuteCount, slot: &Slot| MinuteCount {
+        let sum = |sum: MinuteCount, slot: &FiveSeconds| MinuteCount {
             allowed: sum.allowed + slot.count.allowed,
             denied: sum.denied + slot.count.denied,
         };
@@ -276,16 +276,16 @@ impl Minutes {
         self.hasher.hash_one(client).max(1)
     }
 
-    fn choices(&self, client: u64) -> [&Place; 2] {
+    fn choices(&self, client: u64) -> [&ClientSlot; 2] {
         [client, client >> 32].map(|hash| &self.places[hash as usize % PLACES])
     }
 
-    fn find(&self, client: u64) -> Option<&Place> {
+    fn find(&self, client: u64) -> Option<&ClientSlot> {
         self.choices(client).into_iter().find(|place| place.client.load(Ordering::Relaxed) == client)
     }
 }
 
-impl Place {
+impl ClientSlot {
     /// Has the client here from now on, if nobody is, or somebody who was not denied for a minute.
     fn take(&self, client: u64, number: u64) -> bool {
         let Some(mut minute) = self.minute.try_lock() else { return false };
@@ -308,7 +308,7 @@ impl Place {
         }
         let slot = &mut minute.slots[(number % SLOTS) as usize];
         if slot.number != number {
-            *slot = Slot { number, count: MinuteCount::default() };
+            *slot = FiveSeconds { number, count: MinuteCount::default() };
         }
         *if is_allowed { &mut slot.count.allowed } else { &mut slot.count.denied } += 1;
     }

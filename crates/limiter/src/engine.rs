@@ -90,7 +90,7 @@ pub struct Engine {
 }
 
 /// A request on its way to the store.
-struct Asked<'a> {
+struct PendingAsk<'a> {
     ask: &'a Ask<'a>,
     set: &'a PolicySet,
     applying: AllApplying<'a>,
@@ -101,7 +101,7 @@ struct Asked<'a> {
     now: Now,
 }
 
-impl Asked<'_> {
+impl PendingAsk<'_> {
     fn charges<'c>(&'c self, keys: &'c [u8]) -> Charges<'c> {
         charges(self.set, &self.applying, keys, self.ask.cost)
     }
@@ -212,7 +212,7 @@ impl Engine {
     }
 
     /// Has the store decide.
-    async fn settle(&self, asked: &Asked<'_>, keys: &[u8]) -> Result<Decision, AskError> {
+    async fn settle(&self, asked: &PendingAsk<'_>, keys: &[u8]) -> Result<Decision, AskError> {
         let (charges, mut answer) = (asked.charges(keys), Answer { allowed: true, ..Answer::default() });
         if charges.is_empty() {
             answer.allowed = self.allows_unmatched(asked);
@@ -241,8 +241,8 @@ impl Engine {
     }
 
     /// What a request is answered that no policy applies to.
-    fn allows_unmatched(&self, asked: &Asked<'_>) -> bool {
-        let Asked { ask, set, listed, now, .. } = asked;
+    fn allows_unmatched(&self, asked: &PendingAsk<'_>) -> bool {
+        let PendingAsk { ask, set, listed, now, .. } = asked;
         if !ask.peek {
             let barred = || if ask.can_release { Vec::new() } else { barred(set, &ask.attributes, *listed) };
             self.no_match.see(now.tick, [ask.attributes].into_iter(), barred);
@@ -256,19 +256,19 @@ impl Engine {
         ask: &'a Ask<'a>,
         set: &'a PolicySet,
         keys: &mut Vec<u8>,
-    ) -> Result<Asked<'a>, AskError> {
+    ) -> Result<PendingAsk<'a>, AskError> {
         check(ask.cost)?;
         let applying = applying(set, &ask.attributes, ask.can_release, keys);
         Ok(self.asked(ask, set, applying))
     }
 
-    fn asked<'a>(&self, ask: &'a Ask<'a>, set: &'a PolicySet, applying: AllApplying<'a>) -> Asked<'a> {
-        Asked { ask, set, applying, listed: None, permit: self.permits.next(), now: self.clock.now() }
+    fn asked<'a>(&self, ask: &'a Ask<'a>, set: &'a PolicySet, applying: AllApplying<'a>) -> PendingAsk<'a> {
+        PendingAsk { ask, set, applying, listed: None, permit: self.permits.next(), now: self.clock.now() }
     }
 
     /// Counts what the store said, and says it.
-    fn conclude(&self, asked: &Asked<'_>, answer: &Answer) -> Decision {
-        let Asked { ask, set, applying, permit, .. } = asked;
+    fn conclude(&self, asked: &PendingAsk<'_>, answer: &Answer) -> Decision {
+        let PendingAsk { ask, set, applying, permit, .. } = asked;
         let parts = parts(set, applying, &ask.attributes, answer);
         let spends = !ask.peek && ask.cost > 0;
         let is_granted = answer.allowed && spends && parts.iter().any(Part::grants);
@@ -287,8 +287,8 @@ impl Engine {
     }
 
     /// Counts whose request it was.
-    fn see_client(&self, asked: &Asked<'_>, decision: &Decision) {
-        let Asked { ask, set, permit, now, .. } = asked;
+    fn see_client(&self, asked: &PendingAsk<'_>, decision: &Decision) {
+        let PendingAsk { ask, set, permit, now, .. } = asked;
         let Some(client) = ask.attributes.value(CLIENT_ID).map(counted) else { return };
         if ask.door == Door::EdgeBytes {
             // Bytes that may not pass wait: nobody is denied, and there is no request.

@@ -34,7 +34,7 @@ pub const ATTRIBUTES: [&str; 6] = ["route", "method", "host", "path", "ip", CLIE
 const PATH: &str = "path";
 
 /// An attribute's name and value.
-type NamedValue<'a> = (&'a str, Cow<'a, [u8]>);
+type RoutedAttribute<'a> = (&'a str, Cow<'a, [u8]>);
 
 /// What is known of a request.
 #[derive(Clone, Copy, Debug)]
@@ -170,7 +170,7 @@ impl<'a> RoutedRequest<'a> {
         set: &'a PolicySet,
         policies: &[Arc<str>],
         address: &'a str,
-    ) -> Result<Vec<NamedValue<'a>>, SourceError> {
+    ) -> Result<Vec<RoutedAttribute<'a>>, SourceError> {
         let sources = &set.sources().gateway;
         let in_force = || policies.iter().filter_map(|policy| set.policy(policy));
         let is_needed = |name: &str| in_force().any(|it| it.policy.attributes().any(|other| other == name));

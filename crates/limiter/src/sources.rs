@@ -39,25 +39,28 @@ pub enum SourceError {
 }
 
 /// The header fields of a request, as whoever read it has them.
-pub(crate) trait Fields {
+pub(crate) trait RequestFields {
     /// The values of all fields of that name, in their order.
     fn values<'f>(&'f self, name: &str) -> impl DoubleEndedIterator<Item = &'f [u8]>;
 }
 
-impl Fields for HeaderMap {
+impl RequestFields for HeaderMap {
     fn values<'f>(&'f self, name: &str) -> impl DoubleEndedIterator<Item = &'f [u8]> {
         self.get_all(name).iter().map(HeaderValue::as_bytes)
     }
 }
 
-impl Fields for Plain<'_> {
+impl RequestFields for Plain<'_> {
     fn values<'f>(&'f self, name: &str) -> impl DoubleEndedIterator<Item = &'f [u8]> {
         Plain::values(self, name)
     }
 }
 
 /// The value of the header field `name`, if it is there.
-pub(crate) fn header<'h>(headers: &'h impl Fields, name: &str) -> Result<Option<&'h [u8]>, SourceError> {
+pub(crate) fn header<'h>(
+    headers: &'h impl RequestFields,
+    name: &str,
+) -> Result<Option<&'h [u8]>, SourceError> {
     let mut values = headers.values(name);
     match (values.next(), values.next()) {
         (_, Some(_)) => Err(SourceError::RepeatedHeader(name.to_owned())),
@@ -66,7 +69,10 @@ pub(crate) fn header<'h>(headers: &'h impl Fields, name: &str) -> Result<Option<
 }
 
 /// The value of the cookie `name`, if it is there. HTTP/2 may send one field for each cookie.
-pub(crate) fn cookie<'h>(headers: &'h impl Fields, name: &str) -> Result<Option<&'h [u8]>, SourceError> {
+pub(crate) fn cookie<'h>(
+    headers: &'h impl RequestFields,
+    name: &str,
+) -> Result<Option<&'h [u8]>, SourceError> {
     let fields = headers.values(http::header::COOKIE.as_str());
     let pairs = fields.flat_map(|field| field.split(|byte| *byte == b';')).map(<[u8]>::trim_ascii);
     let mut values = pairs.filter_map(|pair| pair.strip_prefix(name.as_bytes())?.strip_prefix(b"="));

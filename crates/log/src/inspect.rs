@@ -175,7 +175,7 @@ fn torn(files: &dyn Files, segment: &Inspected) -> io::Result<Finding> {
     let from = segment.whole_bytes;
     let mut line_ends = 0;
     let file = files.open(&segment.path)?;
-    let mut window = Window::new(&*file, from);
+    let mut window = FileWindow::new(&*file, from);
     // What cannot be read has no lines to count.
     while let Ok(content) = window.fill(1) {
         if content.is_empty() {
@@ -240,7 +240,7 @@ fn agrees(index: &Index, made: &Index, file: &dyn Readable) -> bool {
 
 /// The whole lines at the beginning of a plain segment.
 fn plain_blocks(look: Look<'_>, file: &dyn Readable) -> io::Result<Vec<Arc<Block>>> {
-    let mut window = Window::new(file, 0);
+    let mut window = FileWindow::new(file, 0);
     let mut indexer = Indexer::default();
     let mut blocks = Vec::new();
     loop {
@@ -280,7 +280,7 @@ fn fact(describe: &dyn Describe, line: &[u8]) -> Option<Fact> {
 
 /// The whole frames of whole lines at the beginning of a compressed segment.
 fn packed_blocks(look: Look<'_>, file: &dyn Readable) -> io::Result<Vec<Arc<Block>>> {
-    let mut window = Window::new(file, 0);
+    let mut window = FileWindow::new(file, 0);
     let mut blocks = Vec::new();
     let (mut start, mut first) = (0, 0);
     loop {
@@ -305,7 +305,7 @@ fn packed_block(describe: &dyn Describe, content: &[u8]) -> Option<Block> {
 }
 
 /// A file read from one place on, in large pieces.
-struct Window<'a> {
+struct FileWindow<'a> {
     file: &'a dyn Readable,
     content: Vec<u8>,
     consumed: usize,
@@ -315,7 +315,7 @@ struct Window<'a> {
 /// What is read at once.
 const PIECE: usize = 4 << 20;
 
-impl<'a> Window<'a> {
+impl<'a> FileWindow<'a> {
     fn new(file: &'a dyn Readable, at: u64) -> Self {
         Self { file, content: Vec::new(), consumed: 0, at }
     }

@@ -230,7 +230,7 @@ impl Log {
         &self,
         parts: Vec<(u16, Lines)>,
         durability: Durability,
-    ) -> Result<Vec<Option<Waiting>>, AppendError> {
+    ) -> Result<Vec<Option<PendingAppend>>, AppendError> {
         // Each queue is locked until all are known to have room: always in this order, so that no two wait for
         // each other.
         if parts.is_empty() || !parts.is_sorted_by(|(one, _), (next, _)| one < next) {
@@ -378,10 +378,10 @@ impl Drop for Log {
     }
 }
 
-type Waiting = oneshot::Receiver<Result<Appended, AppendError>>;
+type PendingAppend = oneshot::Receiver<Result<Appended, AppendError>>;
 
 /// What became of lines, when it is known.
-async fn outcome(waiting: Option<Waiting>) -> Result<Appended, AppendError> {
+async fn outcome(waiting: Option<PendingAppend>) -> Result<Appended, AppendError> {
     match waiting {
         None => Ok(Appended { first_offset: None, durability: Durability::Memory }),
         Some(outcome) => outcome.await.unwrap_or(Err(AppendError::Closing)),

@@ -11,10 +11,10 @@ use tokio::sync::watch;
 use crate::files::{Files, read_small};
 use crate::index::{Index, MAX_INDEX_BYTES};
 use crate::inspect::{Look, index_of_lines};
-use crate::queue::Queue;
+use crate::queue::AppendQueue;
 use crate::segment::{INDEX, PLAIN, Segment, Shelf, file_name};
 use crate::settings::{Clock, Describe, Settings};
-use crate::statistics::{Counters, PartitionStatistics, count};
+use crate::statistics::{PartitionCounters, PartitionStatistics, count};
 
 /// Indexes of sealed segments that stay in memory.
 const CACHED_INDEXES: usize = 4;
@@ -24,9 +24,9 @@ pub(crate) struct Partition {
     pub(crate) files: Arc<dyn Files>,
     pub(crate) describe: Arc<dyn Describe>,
     pub(crate) clock: Clock,
-    pub(crate) queue: Queue,
+    pub(crate) queue: AppendQueue,
     pub(crate) bounds: Bounds,
-    pub(crate) counters: Counters,
+    pub(crate) counters: PartitionCounters,
     /// The next offset, for those who wait for lines.
     pub(crate) end: watch::Sender<u64>,
     shelf: RwLock<Shelf>,
@@ -82,9 +82,9 @@ impl Partition {
             files,
             describe,
             clock,
-            queue: Queue::new(bounds.settings.queue_bytes),
+            queue: AppendQueue::new(bounds.settings.queue_bytes),
             bounds,
-            counters: Counters::default(),
+            counters: PartitionCounters::default(),
             end: watch::Sender::new(shelf.next),
             shelf: RwLock::new(shelf),
             cache: Mutex::default(),

@@ -61,17 +61,17 @@ pub struct Appended {
     pub durability: Durability,
 }
 
-pub(crate) type Outcome = Result<Appended, AppendError>;
+pub(crate) type AppendOutcome = Result<Appended, AppendError>;
 
 #[derive(Debug)]
-pub(crate) struct Batch {
+pub(crate) struct QueuedBatch {
     pub(crate) lines: Lines,
     pub(crate) durability: Durability,
     /// `None` if it was acknowledged when it came.
-    pub(crate) reply: Option<oneshot::Sender<Outcome>>,
+    pub(crate) reply: Option<oneshot::Sender<AppendOutcome>>,
 }
 
-impl Batch {
+impl QueuedBatch {
     /// What it takes of the queue.
     fn weight(&self) -> usize {
         weight(&self.lines)
@@ -90,8 +90,8 @@ const BATCH_BYTES: usize = 256;
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
-struct State {
-    batches: VecDeque<Batch>,
+struct QueueState {
+    batches: VecDeque<QueuedBatch>,
     bytes: usize,
     clients: HashMap<u64, usize>,
     closing: bool,
@@ -100,28 +100,28 @@ struct State {
 }
 
 #[derive(Debug)]
-pub(crate) struct Queue {
+pub(crate) struct AppendQueue {
     limit: usize,
-    state: Mutex<State>,
+    state: Mutex<QueueState>,
     changed: Condvar,
 }
 
 /// What the writer has to do.
 #[derive(Debug)]
 pub(crate) enum Work {
-    Write(Vec<Batch>),
+    Write(Vec<QueuedBatch>),
     /// Nothing came in time.
     Nothing,
     /// The queue is closed and empty.
     Closed,
 }
 
-impl Queue {
+impl AppendQueue {
     pub(crate) fn new(limit: usize) -> Self {
         Self { limit, state: Mutex::default(), changed: Condvar::new() }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, QueueState> {
         self.state.lock()
     }
 
@@ -151,7 +151,7 @@ impl Queue {
         let mut state = self.state();
         if state.batches.is_empty() && !state.closing {
             state.writer_waits = true;
-            let is_idle = |state: &mut State| {
+            let is_idle = |state: &mut QueueState| {
                 state.writer_waits = true;
                 state.batches.is_empty() && !state.closing
             };
@@ -180,7 +180,7 @@ impl Queue {
     }
 
     /// Gives back the room of batches that are done with, and notes whether the disk takes lines.
-    pub(crate) fn done(&self, batches: &[Batch], troubled: bool) {
+    pub(crate) fn done(&self, batches: &[QueuedBatch], troubled: bool) {
         let mut state = self.state();
         for batch in batches {
             let weight = batch.weight();
@@ -216,13 +216,17 @@ impl Queue {
 /// Room in a queue for the lines that it was admitted with.
 #[derive(Debug)]
 pub(crate) struct Admitted<'a> {
-    queue: &'a Queue,
-    state: MutexGuard<'a, State>,
+    queue: &'a AppendQueue,
+    state: MutexGuard<'a, QueueState>,
 }
 
 impl Admitted<'_> {
     /// Queues these lines. Returns a receiver of the outcome, or `None` if the caller need not wait for it.
-    pub(crate) fn push(self, lines: Lines, durability: Durability) -> Option<oneshot::Receiver<Outcome>> {
+    pub(crate) fn push(
+        self,
+        lines: Lines,
+        durability: Durability,
+    ) -> Option<oneshot::Receiver<AppendOutcome>> {
         let Self { queue, mut state } = self;
         let (reply, outcome) = if durability == Durability::Memory && !state.troubled {
             (None, None)
@@ -233,7 +237,7 @@ impl Admitted<'_> {
         let weight = weight(&lines);
         state.bytes += weight;
         *state.clients.entry(lines.client).or_default() += weight;
-        state.batches.push_back(Batch { lines, durability, reply });
+        state.batches.push_back(QueuedBatch { lines, durability, reply });
         let wake = std::mem::take(&mut state.writer_waits);
         drop(state);
         if wake {
@@ -252,14 +256,14 @@ mod tests {
     }
 
     fn offer(
-        queue: &Queue,
+        queue: &AppendQueue,
         lines: Lines,
         durability: Durability,
-    ) -> Result<Option<oneshot::Receiver<Outcome>>, AppendError> {
+    ) -> Result<Option<oneshot::Receiver<AppendOutcome>>, AppendError> {
         Ok(queue.admit(&lines)?.push(lines, durability))
     }
 
-    fn fill(queue: &Queue, client: u64) -> (usize, AppendError) {
+    fn fill(queue: &AppendQueue, client: u64) -> (usize, AppendError) {
         let mut taken = 0;
         loop {
             match offer(queue, lines(client, 1_000), Durability::Memory) {
@@ -274,7 +278,7 @@ mod tests {
 
     #[test]
     fn a_client_that_fills_the_queue_leaves_room_for_another() {
-        let queue = Queue::new(120_000);
+        let queue = AppendQueue::new(120_000);
         assert_eq!(fill(&queue, 1), (96_000, FULL));
         assert_eq!(fill(&queue, 2), (19_000, SHARED));
         assert_eq!(fill(&queue, 1), (0, SHARED));
@@ -284,7 +288,7 @@ mod tests {
 
     #[test]
     fn fault_30_a_queue_that_is_full_for_all_says_so() {
-        let queue = Queue::new(4_000);
+        let queue = AppendQueue::new(4_000);
         for client in 0..40 {
             if let Err(error) = offer(&queue, lines(client, 1_000), Durability::Memory) {
                 assert_eq!((client, error), (3, FULL));
@@ -296,7 +300,7 @@ mod tests {
 
     #[test]
     fn room_comes_back_when_lines_are_done() {
-        let queue = Queue::new(120_000);
+        let queue = AppendQueue::new(120_000);
         fill(&queue, 1);
         let Work::Write(batches) = queue.take(20_000, Duration::ZERO) else { panic!("nothing to write") };
         assert!(batches.len() > 10, "{}", batches.len());
@@ -307,7 +311,7 @@ mod tests {
 
     #[test]
     fn a_closed_queue_hands_out_what_it_has_and_takes_no_more() {
-        let queue = Queue::new(10_000);
+        let queue = AppendQueue::new(10_000);
         assert!(offer(&queue, lines(1, 1_000), Durability::Fsync).unwrap().is_some());
         queue.close();
         assert_eq!(offer(&queue, lines(1, 1_000), Durability::Fsync).unwrap_err(), AppendError::Closing);

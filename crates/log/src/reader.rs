@@ -17,7 +17,7 @@ use crate::error::ReadError;
 use crate::files::{Readable, read_full};
 use crate::index::{Block, MAX_BLOCK_BYTES};
 use crate::partition::Partition;
-use crate::segment::{PLAIN, Place, file_name};
+use crate::segment::{LinesPlace, PLAIN, file_name};
 use crate::settings::{Description, NameDigest};
 use crate::statistics::count;
 
@@ -72,7 +72,7 @@ pub struct Scanned {
 const ATTEMPTS: usize = 4;
 
 /// Some blocks of one segment.
-struct Source {
+struct BlockSource {
     first: u64,
     /// Offsets from here on are another segment's.
     end: u64,
@@ -81,16 +81,16 @@ struct Source {
     blocks: Vec<Arc<Block>>,
 }
 
-impl Source {
-    fn open(partition: &Partition, place: &Place, from: u64) -> io::Result<Self> {
+impl BlockSource {
+    fn open(partition: &Partition, place: &LinesPlace, from: u64) -> io::Result<Self> {
         match place {
-            Place::Active(first, blocks) => {
+            LinesPlace::Active(first, blocks) => {
                 let path = partition.folder.join(file_name(*first, PLAIN));
                 let end = blocks.last().map_or(*first, |last| first + last.first + u64::from(last.lines));
                 let file = partition.files.open(&path)?;
                 Ok(Self { first: *first, end, packed: false, file, blocks: blocks.clone() })
             }
-            Place::Sealed(segment) => {
+            LinesPlace::Sealed(segment) => {
                 let index = partition.index_of(segment)?;
                 let blocks = index.blocks_from(from.saturating_sub(segment.first)).to_vec();
                 let file = partition.files.open(&segment.path(&partition.folder))?;
@@ -123,13 +123,13 @@ impl Source {
 }
 
 /// Looks up and opens until the file found is there.
-fn source(partition: &Partition, from: u64) -> Result<Option<Source>, ReadError> {
+fn source(partition: &Partition, from: u64) -> Result<Option<BlockSource>, ReadError> {
     let mut attempt = 0;
     loop {
         let place = partition.shelf().find(from);
         let Some(place) = place else { return Ok(None) };
         attempt += 1;
-        match Source::open(partition, &place, from) {
+        match BlockSource::open(partition, &place, from) {
             Ok(source) => return Ok(Some(source)),
             Err(error) if error.kind() == io::ErrorKind::NotFound && attempt < ATTEMPTS => {}
             Err(error) => return Err(error.into()),

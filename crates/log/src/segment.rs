@@ -96,7 +96,7 @@ pub(crate) struct Shelf {
 
 /// Where a reader finds some lines.
 #[derive(Debug)]
-pub(crate) enum Place {
+pub(crate) enum LinesPlace {
     /// In a sealed segment.
     Sealed(Arc<Segment>),
     /// In the active segment, in these blocks; its first offset.
@@ -112,10 +112,10 @@ impl Shelf {
     }
 
     /// The segment that has the line at `offset`, or else the first one after it.
-    pub(crate) fn find(&self, offset: u64) -> Option<Place> {
+    pub(crate) fn find(&self, offset: u64) -> Option<LinesPlace> {
         let at = self.sealed.partition_point(|segment| segment.end() <= offset);
         if let Some(segment) = self.sealed.get(at) {
-            return Some(Place::Sealed(Arc::clone(segment)));
+            return Some(LinesPlace::Sealed(Arc::clone(segment)));
         }
         let active = self.active.as_ref()?;
         let relative = offset.saturating_sub(active.first);
@@ -123,7 +123,7 @@ impl Shelf {
         let after = active.blocks.partition_point(|block| before(block));
         let mut blocks = active.blocks[after..].to_vec();
         blocks.extend(active.open.clone().filter(|open| !before(open)).map(Arc::new));
-        (!blocks.is_empty()).then_some(Place::Active(active.first, blocks))
+        (!blocks.is_empty()).then_some(LinesPlace::Active(active.first, blocks))
     }
 
     pub(crate) fn disk_bytes(&self) -> u64 {

@@ -65,7 +65,7 @@ pub struct Statistics {
 
 /// The part of [`PartitionStatistics`] that is counted as it happens.
 #[derive(Debug, Default)]
-pub(crate) struct Counters {
+pub(crate) struct PartitionCounters {
     pub(crate) lines: AtomicU64,
     pub(crate) bytes: AtomicU64,
     flushes: [AtomicU64; FLUSH_BOUNDS_US.len() + 1],
@@ -87,7 +87,7 @@ pub(crate) fn count(counter: &AtomicU64, by: u64) {
     counter.fetch_add(by, Relaxed);
 }
 
-impl Counters {
+impl PartitionCounters {
     /// How often lines that were acknowledged before they were synced may have been lost.
     pub(crate) fn losses(&self) -> u64 {
         self.lost_lines.load(Relaxed) + self.suspect_files.load(Relaxed)

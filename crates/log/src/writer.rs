@@ -22,7 +22,7 @@ use crate::error::AppendError;
 use crate::files::{Growing, write_all};
 use crate::index::{Index, Indexer};
 use crate::partition::Partition;
-use crate::queue::{Appended, Batch, Work};
+use crate::queue::{Appended, QueuedBatch, Work};
 use crate::segment::{Active, PLAIN, Seals, Segment, file_name};
 use crate::settings::Durability;
 use crate::statistics::count;
@@ -94,7 +94,7 @@ impl Writer {
         sync.map_or(IDLE_WAIT, |due| due.saturating_duration_since(now)).min(IDLE_WAIT)
     }
 
-    fn flush(&mut self, batches: Vec<Batch>) {
+    fn flush(&mut self, batches: Vec<QueuedBatch>) {
         let began = self.now();
         let outcome = self.keep(&batches);
         let counters = &self.partition.counters;
@@ -128,7 +128,7 @@ impl Writer {
         }
     }
 
-    fn refuse(&self, batches: Vec<Batch>, error: &AppendError) {
+    fn refuse(&self, batches: Vec<QueuedBatch>, error: &AppendError) {
         let counters = &self.partition.counters;
         count(&counters.failed_writes, 1);
         for batch in batches {
@@ -144,7 +144,7 @@ impl Writer {
     }
 
     /// Writes these lines, syncs them if somebody waits for that, and shows them to readers.
-    fn keep(&mut self, batches: &[Batch]) -> Result<(u64, Durability), AppendError> {
+    fn keep(&mut self, batches: &[QueuedBatch]) -> Result<(u64, Durability), AppendError> {
         let bytes: u64 = batches.iter().map(|batch| batch.lines.bytes.len() as u64).sum();
         if bytes == 0 {
             return self.sync();
@@ -220,7 +220,7 @@ impl Writer {
     }
 
     /// Puts written lines into the index and before the readers; answers with the offset of the first.
-    fn show(&mut self, batches: &[Batch], bytes: u64, now: Instant) -> u64 {
+    fn show(&mut self, batches: &[QueuedBatch], bytes: u64, now: Instant) -> u64 {
         // Invariant: called with a segment open.
         let Some(open) = &mut self.open else { return self.partition.shelf().next };
         let facts = batches.iter().flat_map(|batch| &batch.lines.facts);

@@ -23,11 +23,11 @@ const STEP_BYTES: usize = 64 << 10;
 /// The process's limit; clones share it.
 #[derive(Clone, Debug)]
 pub struct Buffers {
-    process: Arc<Process>,
+    process: Arc<ProcessBuffers>,
 }
 
 #[derive(Debug)]
-struct Process {
+struct ProcessBuffers {
     limit: usize,
     taken: AtomicUsize,
     refused: AtomicU64,
@@ -37,7 +37,7 @@ impl Buffers {
     /// Allows `limit` bytes beyond what each connection has free.
     #[must_use]
     pub fn new(limit: usize) -> Self {
-        let process = Process { limit, taken: AtomicUsize::new(0), refused: AtomicU64::new(0) };
+        let process = ProcessBuffers { limit, taken: AtomicUsize::new(0), refused: AtomicU64::new(0) };
         Self { process: Arc::new(process) }
     }
 

@@ -121,11 +121,11 @@ pub struct Drained {
 /// One process's lifecycle; clones share it.
 #[derive(Clone, Debug)]
 pub struct Drain {
-    shared: Arc<Shared>,
+    shared: Arc<DrainState>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct DrainState {
     stage: AtomicU8,
     changes: watch::Sender<Stage>,
     sweeping: Notify,
@@ -146,7 +146,7 @@ impl Drain {
     #[must_use]
     pub fn new() -> Self {
         Self {
-            shared: Arc::new(Shared {
+            shared: Arc::new(DrainState {
                 stage: AtomicU8::new(Stage::Starting as u8),
                 changes: watch::Sender::new(Stage::Starting),
                 sweeping: Notify::new(),
@@ -225,13 +225,13 @@ impl Drain {
     /// Makes the drain wait for a connection.
     #[must_use]
     pub fn hold_connection(&self) -> Hold {
-        Hold::new(&self.shared, Kind::Connection)
+        Hold::new(&self.shared, HoldKind::Connection)
     }
 
     /// Makes the drain wait for an accept loop.
     #[must_use]
     pub fn hold_listener(&self) -> Hold {
-        Hold::new(&self.shared, Kind::Listener)
+        Hold::new(&self.shared, HoldKind::Listener)
     }
 
     /// Runs the drain to its end. A second call, or [`Drain::advance`] to [`Stage::Stopped`] from
@@ -283,7 +283,7 @@ impl Drain {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Kind {
+enum HoldKind {
     Connection,
     Listener,
 }
@@ -291,12 +291,12 @@ enum Kind {
 /// Something that a drain waits for, until it is dropped.
 #[derive(Debug)]
 pub struct Hold {
-    shared: Arc<Shared>,
-    kind: Kind,
+    shared: Arc<DrainState>,
+    kind: HoldKind,
 }
 
 impl Hold {
-    fn new(shared: &Arc<Shared>, kind: Kind) -> Self {
+    fn new(shared: &Arc<DrainState>, kind: HoldKind) -> Self {
         let hold = Self { shared: Arc::clone(shared), kind };
         hold.counter().fetch_add(1, Ordering::AcqRel);
         hold
@@ -304,8 +304,8 @@ impl Hold {
 
     fn counter(&self) -> &AtomicUsize {
         match self.kind {
-            Kind::Connection => &self.shared.connections,
-            Kind::Listener => &self.shared.listeners,
+            HoldKind::Connection => &self.shared.connections,
+            HoldKind::Listener => &self.shared.listeners,
         }
     }
 }

@@ -13,7 +13,8 @@ use std::time::Duration;
 
 use thiserror::Error;
 use tidegate_wire::proxy_protocol::{
-    FIXED, MAX_ADDRESSES, MAX_LINE, Malformed, OPENING, Version, binary, line, rest_length, version,
+    FIXED, MAX_ADDRESSES, MAX_LINE, MalformedProxyHeader, OPENING, ProxyVersion, binary, line, rest_length,
+    version,
 };
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::time::timeout;
@@ -50,7 +51,7 @@ pub enum Unproxied {
     TooSlow,
     /// There is none.
     #[error(transparent)]
-    Malformed(#[from] Malformed),
+    Malformed(#[from] MalformedProxyHeader),
     /// The connection ended before its end.
     #[error("the connection broke off in the header: {0}")]
     Broken(#[from] io::Error),
@@ -135,18 +136,18 @@ async fn header<S: AsyncRead + Unpin>(stream: &mut S) -> Result<Option<SocketAdd
     let mut opening = [0; OPENING];
     stream.read_exact(&mut opening).await?;
     match version(&opening)? {
-        Version::One => {
+        ProxyVersion::One => {
             let mut text = opening.to_vec();
             // By the byte, for what follows is the client's.
             while !text.ends_with(b"\n") {
                 if text.len() == MAX_LINE {
-                    return Err(Malformed.into());
+                    return Err(MalformedProxyHeader.into());
                 }
                 text.push(stream.read_u8().await?);
             }
             Ok(line(&text)?)
         }
-        Version::Two => {
+        ProxyVersion::Two => {
             let mut fixed = [0; FIXED];
             stream.read_exact(&mut fixed).await?;
             let length = rest_length(fixed)?;

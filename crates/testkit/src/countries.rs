@@ -27,26 +27,26 @@ impl Written {
 fn written(version: Written, networks: &[(&str, &[u8])]) -> Vec<u8> {
     // Nodes of the tree: a record is another node, or the place of some data.
     #[derive(Clone, Copy)]
-    enum Record {
+    enum TreeRecord {
         Empty,
         Node(usize),
         Data(usize),
     }
-    let mut nodes = vec![[Record::Empty; 2]];
+    let mut nodes = vec![[TreeRecord::Empty; 2]];
     let mut data = Vec::new();
     for (bits, value) in networks {
         let mut at = 0;
         for (place, bit) in bits.bytes().enumerate() {
             let side = usize::from(bit == b'1');
             if place + 1 == bits.len() {
-                nodes[at][side] = Record::Data(data.len());
+                nodes[at][side] = TreeRecord::Data(data.len());
                 data.extend_from_slice(value);
             } else {
-                if !matches!(nodes[at][side], Record::Node(_)) {
-                    nodes.push([Record::Empty; 2]);
-                    nodes[at][side] = Record::Node(nodes.len() - 1);
+                if !matches!(nodes[at][side], TreeRecord::Node(_)) {
+                    nodes.push([TreeRecord::Empty; 2]);
+                    nodes[at][side] = TreeRecord::Node(nodes.len() - 1);
                 }
-                let Record::Node(next) = nodes[at][side] else { unreachable!("it was just made one") };
+                let TreeRecord::Node(next) = nodes[at][side] else { unreachable!("it was just made one") };
                 at = next;
             }
         }
@@ -55,9 +55,9 @@ fn written(version: Written, networks: &[(&str, &[u8])]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for record in nodes.iter().flatten() {
         let value = match *record {
-            Record::Empty => count,
-            Record::Node(node) => node,
-            Record::Data(place) => count + 16 + place,
+            TreeRecord::Empty => count,
+            TreeRecord::Node(node) => node,
+            TreeRecord::Data(place) => count + 16 + place,
         };
         bytes.extend_from_slice(&u32::try_from(value).expect("small").to_be_bytes()[1..]);
     }

@@ -24,12 +24,12 @@ const PIECE: usize = 64;
 pub struct SlowProxy {
     /// Its port on 127.0.0.1.
     pub port: u16,
-    pace: Arc<Pace>,
+    pace: Arc<ProxyPace>,
     runtime: Option<Runtime>,
 }
 
 #[derive(Debug, Default)]
-struct Pace {
+struct ProxyPace {
     delay_ms: AtomicU64,
     /// 0: unlimited.
     bytes_per_second: AtomicU64,
@@ -44,7 +44,7 @@ impl SlowProxy {
     pub fn start(server: u16) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.expect("a thread can be started");
-        let pace = Arc::new(Pace::default());
+        let pace = Arc::new(ProxyPace::default());
         let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a port is free");
         listener.set_nonblocking(true).expect("a socket can be made non-blocking");
         let port = listener.local_addr().expect("it is bound").port();
@@ -73,7 +73,7 @@ impl Drop for SlowProxy {
     }
 }
 
-async fn accept(listener: std::net::TcpListener, server: u16, pace: Arc<Pace>) {
+async fn accept(listener: std::net::TcpListener, server: u16, pace: Arc<ProxyPace>) {
     let listener = TcpListener::from_std(listener).expect("it is non-blocking");
     while let Ok((client, _)) = listener.accept().await {
         let pace = Arc::clone(&pace);
@@ -92,7 +92,7 @@ async fn accept(listener: std::net::TcpListener, server: u16, pace: Arc<Pace>) {
 }
 
 /// Carries bytes until either end is closed.
-async fn carry(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, pace: &Pace) {
+async fn carry(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, pace: &ProxyPace) {
     let (sender, mut queue) = mpsc::channel::<(Instant, Vec<u8>)>(QUEUE);
     let reading = async move {
         let mut buffer = vec![0; 16 << 10];

@@ -12,7 +12,7 @@ use tidegate::commands::{
     certificates::CertificatesCommand,
     check::Check,
     compare::Compare,
-    config::Config,
+    config::ConfigCommand,
     decide::Decide,
     doctor::Doctor,
     edge::EdgeCommand,
@@ -62,7 +62,7 @@ enum Command {
     Serve(Serve),
     Check(Check),
     #[command(subcommand)]
-    Config(Config),
+    Config(ConfigCommand),
     Decide(Decide),
     Doctor(Doctor),
     Edge(EdgeCommand),

@@ -66,23 +66,23 @@ pub struct BackendSettings {
 #[derive(Debug)]
 pub struct Backend {
     settings: BackendSettings,
-    known: Arc<Known>,
+    known: Arc<BackendState>,
 }
 
 /// What is known of a backend, however its settings change.
 #[derive(Debug)]
-struct Known {
+struct BackendState {
     in_flight: AtomicU32,
     is_up: AtomicBool,
     /// When it last came up, or will be back from an ejection: slow start counts from here. [`ALWAYS`]: it was there when the process began.
     up_since: AtomicU64,
     ejected_until: AtomicU64,
-    counts: Counts,
-    seen: Mutex<Seen>,
+    counts: BackendCounts,
+    seen: Mutex<BackendSeen>,
 }
 
 #[derive(Debug, Default)]
-struct Counts {
+struct BackendCounts {
     successes: AtomicU64,
     failures: AtomicU64,
     repeats: AtomicU64,
@@ -90,7 +90,7 @@ struct Counts {
 }
 
 #[derive(Debug)]
-struct Seen {
+struct BackendSeen {
     health: Health,
     /// Whether it is checked. If not, the result of a check that was under way says nothing.
     is_checked: bool,
@@ -125,19 +125,19 @@ impl Backend {
     /// A backend that is up until a check says otherwise, and warm.
     #[must_use]
     pub fn new(settings: BackendSettings, now: Tick) -> Self {
-        let seen = Seen {
+        let seen = BackendSeen {
             health: Health::new(true),
             is_checked: true,
             check_failure: None,
             ejection: Ejection::default(),
             latency: PeakEwma::new(FIRST_LATENCY, now),
         };
-        let known = Known {
+        let known = BackendState {
             in_flight: AtomicU32::new(0),
             is_up: AtomicBool::new(true),
             up_since: AtomicU64::new(ALWAYS),
             ejected_until: AtomicU64::new(0),
-            counts: Counts::default(),
+            counts: BackendCounts::default(),
             seen: Mutex::new(seen),
         };
         Self { settings, known: Arc::new(known) }
@@ -352,7 +352,7 @@ impl Backend {
         self.known.counts.repeats.fetch_add(1, Relaxed);
     }
 
-    fn seen(&self) -> MutexGuard<'_, Seen> {
+    fn seen(&self) -> MutexGuard<'_, BackendSeen> {
         self.known.seen.lock()
     }
 }

@@ -54,13 +54,13 @@ pub const MAX_SOURCES: usize = 64;
 pub struct Resolver {
     /// How long an answer is used before the name is looked up again, where its own time is not known.
     refresh: Duration,
-    known: Arc<Mutex<HashMap<Box<str>, Known>>>,
+    known: Arc<Mutex<HashMap<Box<str>, ResolvedName>>>,
     /// The address whose turn it is, among those that connections begin at.
     turn: Arc<AtomicUsize>,
 }
 
 #[derive(Clone, Debug)]
-struct Known {
+struct ResolvedName {
     addresses: Arc<[IpAddr]>,
     until: Instant,
 }
@@ -115,7 +115,7 @@ impl Resolver {
     ) -> io::Result<(TcpStream, Duration)> {
         let connecting = async {
             let turn = if sources.is_empty() { 0 } else { self.turn.fetch_add(1, Relaxed) };
-            let from = Sources { sources, turn };
+            let from = SourceAddresses { sources, turn };
             let (stream, took) = match &target.host {
                 Host::Address(ip) => from.connect(SocketAddr::new(*ip, target.port)).await?,
                 Host::Name(name) => first(&self.addresses(name).await?, target.port, from).await?,
@@ -147,7 +147,7 @@ impl Resolver {
                     return Err(io::Error::new(io::ErrorKind::NotFound, "the name has no address"));
                 }
                 let found = Instant::now();
-                let fresh = Known { addresses: Arc::clone(&addresses), until: found + self.refresh };
+                let fresh = ResolvedName { addresses: Arc::clone(&addresses), until: found + self.refresh };
                 self.known().insert(name.into(), fresh);
                 if !self.refresh.is_zero() {
                     drop(tokio::spawn(self.clone().learn(name.into(), Arc::clone(&addresses), found)));
@@ -179,7 +179,7 @@ impl Resolver {
         self.known().retain(|name, _| !is_unused(name));
     }
 
-    fn known(&self) -> MutexGuard<'_, HashMap<Box<str>, Known>> {
+    fn known(&self) -> MutexGuard<'_, HashMap<Box<str>, ResolvedName>> {
         self.known.lock()
     }
 }
@@ -204,18 +204,18 @@ fn alternated(addresses: Vec<IpAddr>) -> Vec<IpAddr> {
     }
 }
 
-type Attempt<'a> = Pin<Box<dyn Future<Output = io::Result<(TcpStream, Duration)>> + Send + 'a>>;
+type ConnectAttempt<'a> = Pin<Box<dyn Future<Output = io::Result<(TcpStream, Duration)>> + Send + 'a>>;
 
 /// Where connections begin.
 #[derive(Clone, Copy)]
-struct Sources<'a> {
+struct SourceAddresses<'a> {
     /// Addresses of this machine; none: any.
     sources: &'a [IpAddr],
     /// Which of them is the first that is tried.
     turn: usize,
 }
 
-impl Sources<'_> {
+impl SourceAddresses<'_> {
     /// A connection, and how long it took.
     async fn connect(self, address: SocketAddr) -> io::Result<(TcpStream, Duration)> {
         let began = Instant::now();
@@ -247,8 +247,12 @@ async fn connect_at(source: IpAddr, address: SocketAddr) -> io::Result<TcpStream
 }
 
 /// The first connection that any of `addresses` gives, and how long it took.
-async fn first(addresses: &[IpAddr], port: u16, from: Sources<'_>) -> io::Result<(TcpStream, Duration)> {
-    let mut attempts: Vec<Attempt<'_>> = Vec::new();
+async fn first(
+    addresses: &[IpAddr],
+    port: u16,
+    from: SourceAddresses<'_>,
+) -> io::Result<(TcpStream, Duration)> {
+    let mut attempts: Vec<ConnectAttempt<'_>> = Vec::new();
     let mut last = io::Error::new(io::ErrorKind::NotFound, "there is no address to connect to");
     let mut next = addresses.iter();
     loop {

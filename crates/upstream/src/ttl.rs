@@ -43,7 +43,7 @@ const PORT: u16 = 53;
 
 /// What `/etc/resolv.conf` says.
 #[derive(Debug, PartialEq, Eq)]
-struct Settings {
+struct ResolvConf {
     servers: Vec<IpAddr>,
     /// What is put behind names.
     suffixes: Vec<String>,
@@ -78,8 +78,8 @@ pub(crate) async fn holds(name: &str, addresses: &[IpAddr]) -> Option<Duration> 
     timeout(PATIENCE_IN_ALL, asked).await.ok()?
 }
 
-fn read_settings(text: &str) -> Settings {
-    let mut settings = Settings { servers: Vec::new(), suffixes: Vec::new(), dots: 1 };
+fn read_settings(text: &str) -> ResolvConf {
+    let mut settings = ResolvConf { servers: Vec::new(), suffixes: Vec::new(), dots: 1 };
     for line in text.lines() {
         let mut words = line.split_ascii_whitespace();
         match words.next() {
@@ -103,7 +103,7 @@ fn read_settings(text: &str) -> Settings {
 }
 
 /// The names that the C library asks for in place of `name`, in its order.
-fn forms(name: &str, settings: &Settings) -> Vec<String> {
+fn forms(name: &str, settings: &ResolvConf) -> Vec<String> {
     let bare = name.trim_end_matches('.');
     let long = settings.suffixes.iter().map(|suffix| format!("{bare}.{}", suffix.trim_end_matches('.')));
     let whole = bare.to_owned();

@@ -38,10 +38,10 @@ pub struct Verdict<'a> {
 
 /// The verdicts of a process and of those that it hears. Clones share it.
 #[derive(Clone, Default)]
-pub struct Verdicts(Arc<Shared>);
+pub struct Verdicts(Arc<VerdictBoard>);
 
 #[derive(Default)]
-struct Shared {
+struct VerdictBoard {
     /// What was last heard of each backend that is checked here.
     watched: Mutex<HashMap<Arc<str>, watch::Sender<bool>>>,
     tell: OnceLock<Box<Tell>>,

@@ -200,8 +200,8 @@ fn one() -> u64 {
 
 impl<'de: 'a, 'a> Deserialize<'de> for AttributesBody<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Pairs;
-        impl<'de> Visitor<'de> for Pairs {
+        struct PairsVisitor;
+        impl<'de> Visitor<'de> for PairsVisitor {
             type Value = AttributesBody<'de>;
 
             fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -210,7 +210,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for AttributesBody<'a> {
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
                 let mut pairs: Vec<(Cow<'de, str>, Cow<'de, str>)> = Vec::new();
-                while let Some(name) = map.next_key_seed(Text)? {
+                while let Some(name) = map.next_key_seed(TextSeed)? {
                     if pairs.len() == MAX_REQUEST_ATTRIBUTES {
                         return Err(A::Error::custom(format_args!(
                             "more than {MAX_REQUEST_ATTRIBUTES} attributes"
@@ -219,19 +219,19 @@ impl<'de: 'a, 'a> Deserialize<'de> for AttributesBody<'a> {
                     if pairs.iter().any(|(other, _)| *other == name) {
                         return Err(A::Error::custom("duplicate field in attributes"));
                     }
-                    pairs.push((name, map.next_value_seed(Text)?));
+                    pairs.push((name, map.next_value_seed(TextSeed)?));
                 }
                 Ok(AttributesBody(pairs))
             }
         }
-        deserializer.deserialize_map(Pairs)
+        deserializer.deserialize_map(PairsVisitor)
     }
 }
 
 /// A string, borrowed where it has no escapes.
-struct Text;
+struct TextSeed;
 
-impl<'de> DeserializeSeed<'de> for Text {
+impl<'de> DeserializeSeed<'de> for TextSeed {
     type Value = Cow<'de, str>;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
@@ -239,7 +239,7 @@ impl<'de> DeserializeSeed<'de> for Text {
     }
 }
 
-impl<'de> Visitor<'de> for Text {
+impl<'de> Visitor<'de> for TextSeed {
     type Value = Cow<'de, str>;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -260,8 +260,8 @@ struct Batch<'a>(Vec<DecisionBody<'a>>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for Batch<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Items;
-        impl<'de> Visitor<'de> for Items {
+        struct ItemsVisitor;
+        impl<'de> Visitor<'de> for ItemsVisitor {
             type Value = Batch<'de>;
 
             fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -282,7 +282,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Batch<'a> {
                 Ok(Batch(items))
             }
         }
-        deserializer.deserialize_seq(Items)
+        deserializer.deserialize_seq(ItemsVisitor)
     }
 }
 

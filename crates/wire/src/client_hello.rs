@@ -88,14 +88,14 @@ pub fn begins_in_clear(bytes: &[u8]) -> Option<&'static str> {
 }
 
 /// A hello that is there to its end.
-struct Message {
+struct HelloMessage {
     body: Vec<u8>,
     /// Whether its last record is there to its end, too.
     is_record_whole: bool,
 }
 
 /// The hello, put together of its records; `None`: it is not there to its end.
-fn message(bytes: &[u8]) -> Result<Option<Message>, NotAHello> {
+fn message(bytes: &[u8]) -> Result<Option<HelloMessage>, NotAHello> {
     let bytes = &bytes[..bytes.len().min(MAX_HELLO)];
     let mut handshake = Vec::new();
     let mut rest = bytes;
@@ -113,7 +113,7 @@ fn message(bytes: &[u8]) -> Result<Option<Message>, NotAHello> {
         handshake.extend_from_slice(part);
         match whole(&handshake)? {
             Some(body) => {
-                return Ok(Some(Message { body: body.to_vec(), is_record_whole: part.len() == length }));
+                return Ok(Some(HelloMessage { body: body.to_vec(), is_record_whole: part.len() == length }));
             }
             None if part.len() < length => return partial(bytes, true),
             None => rest = &behind[length..],
@@ -121,7 +121,7 @@ fn message(bytes: &[u8]) -> Result<Option<Message>, NotAHello> {
     }
 }
 
-fn partial(bytes: &[u8], is_good: bool) -> Result<Option<Message>, NotAHello> {
+fn partial(bytes: &[u8], is_good: bool) -> Result<Option<HelloMessage>, NotAHello> {
     if is_good && bytes.len() < MAX_HELLO { Ok(None) } else { Err(NotAHello) }
 }
 
@@ -140,7 +140,7 @@ fn whole(handshake: &[u8]) -> Result<Option<&[u8]>, NotAHello> {
 
 /// The name in a hello.
 fn name(hello: &[u8]) -> Result<Option<Box<str>>, NotAHello> {
-    let mut fields = Fields(hello);
+    let mut fields = HelloFields(hello);
     fields.take(2 + 32)?;
     let session = fields.short()?;
     let suites = fields.long()?;
@@ -151,7 +151,7 @@ fn name(hello: &[u8]) -> Result<Option<Box<str>>, NotAHello> {
     if fields.0.is_empty() {
         return Ok(None);
     }
-    let mut extensions = Fields(fields.long()?);
+    let mut extensions = HelloFields(fields.long()?);
     if !fields.0.is_empty() {
         return Err(NotAHello);
     }
@@ -173,8 +173,8 @@ fn name(hello: &[u8]) -> Result<Option<Box<str>>, NotAHello> {
 
 /// The one name in the extension's list.
 fn host(extension: &[u8]) -> Result<Box<str>, NotAHello> {
-    let mut fields = Fields(extension);
-    let mut list = Fields(fields.long()?);
+    let mut fields = HelloFields(extension);
+    let mut list = HelloFields(fields.long()?);
     let kind = list.take(1)?;
     let name = list.long()?;
     if kind != [HOST_NAME] || !list.0.is_empty() || !fields.0.is_empty() {
@@ -191,9 +191,9 @@ fn host(extension: &[u8]) -> Result<Box<str>, NotAHello> {
 }
 
 /// Reads from the front.
-struct Fields<'a>(&'a [u8]);
+struct HelloFields<'a>(&'a [u8]);
 
-impl<'a> Fields<'a> {
+impl<'a> HelloFields<'a> {
     fn take(&mut self, count: usize) -> Result<&'a [u8], NotAHello> {
         let (taken, rest) = self.0.split_at_checked(count).ok_or(NotAHello)?;
         self.0 = rest;

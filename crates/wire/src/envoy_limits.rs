@@ -30,12 +30,12 @@ pub struct Domain {
     /// Its name, not empty.
     pub name: String,
     /// Its rules.
-    pub descriptors: Vec<Descriptor>,
+    pub descriptors: Vec<LimitRule>,
 }
 
 /// A rule, or a step on the way to one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Descriptor {
+pub struct LimitRule {
     /// Where it begins.
     pub place: Position,
     /// Which one it is: `descriptors[0].descriptors[2]`.
@@ -71,12 +71,12 @@ pub struct Quota {
     /// How many.
     pub requests_per_unit: u32,
     /// The unit.
-    pub unit: Unit,
+    pub unit: LimitUnit,
 }
 
 /// A unit of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unit {
+pub enum LimitUnit {
     /// 1 s
     Second,
     /// 60 s
@@ -93,7 +93,7 @@ pub enum Unit {
     Year,
 }
 
-impl Unit {
+impl LimitUnit {
     /// Its length as the reference service counts it.
     #[must_use]
     pub fn seconds(self) -> u64 {
@@ -111,7 +111,7 @@ impl Unit {
 
 /// What reading gave.
 #[derive(Debug)]
-pub struct Read {
+pub struct DomainRead {
     /// The rules.
     pub domain: Domain,
     /// What was read and has no effect.
@@ -122,41 +122,41 @@ pub struct Read {
 ///
 /// # Errors
 /// Everything that is wrong with it, at least one mistake and at most [`MAX_FINDINGS`].
-pub fn read(bytes: &[u8]) -> Result<Read, Vec<Finding>> {
+pub fn read(bytes: &[u8]) -> Result<DomainRead, Vec<Finding>> {
     let root = yaml::read(bytes).map_err(|mistake| vec![mistake])?;
-    let mut reader = Reader::default();
+    let mut reader = LimitsReader::default();
     match reader.domain(&root) {
-        Some(domain) if reader.mistakes.is_empty() => Ok(Read { domain, warnings: reader.warnings }),
+        Some(domain) if reader.mistakes.is_empty() => Ok(DomainRead { domain, warnings: reader.warnings }),
         _ => Err(reader.mistakes),
     }
 }
 
-const UNITS: [(&str, Unit); 7] = [
-    ("second", Unit::Second),
-    ("minute", Unit::Minute),
-    ("hour", Unit::Hour),
-    ("day", Unit::Day),
-    ("week", Unit::Week),
-    ("month", Unit::Month),
-    ("year", Unit::Year),
+const UNITS: [(&str, LimitUnit); 7] = [
+    ("second", LimitUnit::Second),
+    ("minute", LimitUnit::Minute),
+    ("hour", LimitUnit::Hour),
+    ("day", LimitUnit::Day),
+    ("week", LimitUnit::Week),
+    ("month", LimitUnit::Month),
+    ("year", LimitUnit::Year),
 ];
 const TRUE: [&str; 6] = ["true", "True", "TRUE", "yes", "on", "y"];
 const FALSE: [&str; 6] = ["false", "False", "FALSE", "no", "off", "n"];
 
 #[derive(Default)]
-struct Reader {
+struct LimitsReader {
     mistakes: Vec<Finding>,
     warnings: Vec<Finding>,
 }
 
 /// A map whose fields are being read.
-struct Fields<'a> {
+struct MapFields<'a> {
     place: Position,
     path: &'a str,
     entries: &'a [(String, Position, Node)],
 }
 
-impl<'a> Fields<'a> {
+impl<'a> MapFields<'a> {
     fn get(&self, name: &str) -> Option<&'a Node> {
         let entry = self.entries.iter().find(|(key, _, _)| key == name)?;
         Some(&entry.2).filter(|node| node.value != Value::Null)
@@ -171,7 +171,7 @@ fn join(path: &str, name: &str) -> String {
     if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
 }
 
-impl Reader {
+impl LimitsReader {
     fn mistake(
         &mut self,
         place: Position,
@@ -184,7 +184,7 @@ impl Reader {
         }
     }
 
-    fn ignored(&mut self, fields: &Fields<'_>, name: &str, because: &str) {
+    fn ignored(&mut self, fields: &MapFields<'_>, name: &str, because: &str) {
         if let Some(node) = fields.get(name)
             && self.warnings.len() < MAX_FINDINGS
         {
@@ -201,7 +201,7 @@ impl Reader {
     }
 
     /// The fields of a map, unknown and repeated ones reported.
-    fn fields<'a>(&mut self, node: &'a Node, path: &'a str, known: &[&str]) -> Option<Fields<'a>> {
+    fn fields<'a>(&mut self, node: &'a Node, path: &'a str, known: &[&str]) -> Option<MapFields<'a>> {
         let Value::Map(entries) = &node.value else {
             let accepted = format!("a map of {}", known.join(", "));
             self.mistake(node.place, path.to_owned(), format!("is {}", node.value.kind()), accepted);
@@ -214,20 +214,20 @@ impl Reader {
                 self.mistake(*place, join(path, key), "is there twice", "one of each key");
             }
         }
-        Some(Fields { place: node.place, path, entries })
+        Some(MapFields { place: node.place, path, entries })
     }
 
-    fn descriptors(&mut self, fields: &Fields<'_>) -> Vec<Descriptor> {
+    fn descriptors(&mut self, fields: &MapFields<'_>) -> Vec<LimitRule> {
         let Some(node) = fields.get("descriptors") else { return Vec::new() };
         let path = fields.at("descriptors");
         let Value::List(items) = &node.value else {
             self.mistake(node.place, path, format!("is {}", node.value.kind()), "a list of descriptors");
             return Vec::new();
         };
-        let mut descriptors: Vec<Descriptor> = Vec::new();
+        let mut descriptors: Vec<LimitRule> = Vec::new();
         for (index, item) in items.iter().enumerate() {
             let Some(descriptor) = self.descriptor(item, format!("{path}[{index}]")) else { continue };
-            let same = |other: &&Descriptor| other.key == descriptor.key && other.value == descriptor.value;
+            let same = |other: &&LimitRule| other.key == descriptor.key && other.value == descriptor.value;
             if let Some(other) = descriptors.iter().find(same) {
                 let problem = format!("has the key and value of the one in line {}", other.place.line);
                 self.mistake(descriptor.place, descriptor.path.clone(), problem, "one rule for each");
@@ -237,7 +237,7 @@ impl Reader {
         descriptors
     }
 
-    fn descriptor(&mut self, node: &Node, path: String) -> Option<Descriptor> {
+    fn descriptor(&mut self, node: &Node, path: String) -> Option<LimitRule> {
         const KNOWN: [&str; 10] = [
             "key",
             "value",
@@ -275,10 +275,10 @@ impl Reader {
         }
         let descriptors = self.descriptors(&fields);
         let place = node.place;
-        Some(Descriptor { place, key: key?, value, limit, shadow_mode, share_threshold, descriptors, path })
+        Some(LimitRule { place, key: key?, value, limit, shadow_mode, share_threshold, descriptors, path })
     }
 
-    fn rate_limit(&mut self, of: &Fields<'_>) -> Option<RateLimit> {
+    fn rate_limit(&mut self, of: &MapFields<'_>) -> Option<RateLimit> {
         let node = of.get("rate_limit")?;
         let path = of.at("rate_limit");
         let known = ["unit", "requests_per_unit", "unlimited", "name", "replaces"];
@@ -306,7 +306,7 @@ impl Reader {
         Some(RateLimit { quota, name, replaces })
     }
 
-    fn unit(&mut self, fields: &Fields<'_>) -> Option<Unit> {
+    fn unit(&mut self, fields: &MapFields<'_>) -> Option<LimitUnit> {
         let accepted = UNITS.map(|(name, _)| name).join(", ");
         let text = self.required(fields, "unit", &accepted)?;
         let unit = UNITS.iter().find(|(name, _)| name.eq_ignore_ascii_case(&text)).map(|(_, unit)| *unit);
@@ -316,7 +316,7 @@ impl Reader {
         unit
     }
 
-    fn requests(&mut self, fields: &Fields<'_>) -> Option<u32> {
+    fn requests(&mut self, fields: &MapFields<'_>) -> Option<u32> {
         let accepted = format!("a whole number from 0 to {}", u32::MAX);
         let text = self.required(fields, "requests_per_unit", &accepted)?;
         let number = text.parse().ok();
@@ -331,7 +331,7 @@ impl Reader {
         number
     }
 
-    fn replaces(&mut self, of: &Fields<'_>, own: Option<&str>) -> Vec<(String, Position)> {
+    fn replaces(&mut self, of: &MapFields<'_>, own: Option<&str>) -> Vec<(String, Position)> {
         let Some(node) = of.get("replaces") else { return Vec::new() };
         let path = of.at("replaces");
         let Value::List(items) = &node.value else {
@@ -353,7 +353,7 @@ impl Reader {
         names
     }
 
-    fn flag(&mut self, fields: &Fields<'_>, name: &str) -> bool {
+    fn flag(&mut self, fields: &MapFields<'_>, name: &str) -> bool {
         let Some(text) = self.text(fields, name) else { return false };
         let set = TRUE.contains(&text.as_str());
         if let (false, Some(node)) = (set || FALSE.contains(&text.as_str()), fields.get(name)) {
@@ -363,7 +363,7 @@ impl Reader {
     }
 
     /// A text that must be there and not be empty.
-    fn required(&mut self, fields: &Fields<'_>, name: &str, accepted: &str) -> Option<String> {
+    fn required(&mut self, fields: &MapFields<'_>, name: &str, accepted: &str) -> Option<String> {
         if fields.get(name).is_none() {
             self.mistake(fields.place, fields.at(name), "is missing", accepted);
         }
@@ -375,7 +375,7 @@ impl Reader {
         Some(text)
     }
 
-    fn text(&mut self, fields: &Fields<'_>, name: &str) -> Option<String> {
+    fn text(&mut self, fields: &MapFields<'_>, name: &str) -> Option<String> {
         let node = fields.get(name)?;
         match &node.value {
             Value::Text(text) => Some(text.clone()),

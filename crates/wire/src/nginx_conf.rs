@@ -50,18 +50,18 @@ pub struct Directive {
 /// The first place at which it has no meaning.
 pub fn read(bytes: &[u8]) -> Result<Vec<Directive>, Finding> {
     let text = text(bytes)?;
-    let mut words = Words { letters: text.chars().peekable(), place: START };
+    let mut words = WordReader { letters: text.chars().peekable(), place: START };
     let (mut open, mut list) = (Vec::new(), Vec::new());
     let mut statement: Option<Directive> = None;
     let mut count = 0;
     loop {
         let (place, token) = words.next_token()?;
         match (token, statement.take()) {
-            (Token::Word(word), Some(mut begun)) => {
+            (ConfToken::Word(word), Some(mut begun)) => {
                 begun.arguments.push(word);
                 statement = Some(begun);
             }
-            (Token::Word(name), None) => {
+            (ConfToken::Word(name), None) => {
                 count += 1;
                 if count > MAX_DIRECTIVES {
                     let accepted = format!("at most {MAX_DIRECTIVES}");
@@ -69,8 +69,8 @@ pub fn read(bytes: &[u8]) -> Result<Vec<Directive>, Finding> {
                 }
                 statement = Some(Directive { place, name, arguments: Vec::new(), block: None });
             }
-            (Token::Semicolon, Some(done)) => list.push(done),
-            (Token::Open, Some(begun)) => {
+            (ConfToken::Semicolon, Some(done)) => list.push(done),
+            (ConfToken::Open, Some(begun)) => {
                 if begun.name.ends_with("_by_lua_block") {
                     let accepted = "a file without blocks of Lua";
                     return Err(wrong(begun.place, "is a block of Lua, which is not read", accepted));
@@ -80,21 +80,21 @@ pub fn read(bytes: &[u8]) -> Result<Vec<Directive>, Finding> {
                 }
                 open.push((begun, std::mem::take(&mut list)));
             }
-            (Token::Close, None) => {
+            (ConfToken::Close, None) => {
                 let Some((mut block, outer)) = open.pop() else {
                     return Err(wrong(place, "closes a block that was not opened", "no }"));
                 };
                 block.block = Some(std::mem::replace(&mut list, outer));
                 list.push(block);
             }
-            (Token::Semicolon | Token::Open, None) => {
+            (ConfToken::Semicolon | ConfToken::Open, None) => {
                 return Err(wrong(place, "stands where a directive begins", "a directive's name"));
             }
-            (Token::Close | Token::End, Some(begun)) => {
+            (ConfToken::Close | ConfToken::End, Some(begun)) => {
                 let problem = format!("{} has no end", begun.name);
                 return Err(wrong(begun.place, problem, "; or { after it"));
             }
-            (Token::End, None) => {
+            (ConfToken::End, None) => {
                 let Some((block, _)) = open.pop() else { return Ok(list) };
                 return Err(wrong(block.place, format!("the block of {} has no end", block.name), "}"));
             }
@@ -119,7 +119,7 @@ fn wrong(place: Position, problem: impl Into<String>, accepted: impl Into<String
     Finding { place, path: String::new(), problem: problem.into(), accepted: accepted.into() }
 }
 
-enum Token {
+enum ConfToken {
     Word(String),
     Semicolon,
     Open,
@@ -127,13 +127,13 @@ enum Token {
     End,
 }
 
-struct Words<'t> {
+struct WordReader<'t> {
     letters: Peekable<Chars<'t>>,
     /// Of the next letter.
     place: Position,
 }
 
-impl Words<'_> {
+impl WordReader<'_> {
     fn letter(&mut self) -> Option<char> {
         let letter = self.letters.next()?;
         if letter == '\n' {
@@ -144,11 +144,11 @@ impl Words<'_> {
         Some(letter)
     }
 
-    fn next_token(&mut self) -> Result<(Position, Token), Finding> {
+    fn next_token(&mut self) -> Result<(Position, ConfToken), Finding> {
         loop {
             let place = self.place;
             let token = match self.letters.peek() {
-                None => Token::End,
+                None => ConfToken::End,
                 Some(letter) if is_space(*letter) => {
                     self.letter();
                     continue;
@@ -157,11 +157,11 @@ impl Words<'_> {
                     while self.letter().is_some_and(|letter| letter != '\n') {}
                     continue;
                 }
-                Some(';') => Token::Semicolon,
-                Some('{') => Token::Open,
-                Some('}') => Token::Close,
-                Some('"' | '\'') => return Ok((place, Token::Word(self.quoted(place)?))),
-                Some(_) => return Ok((place, Token::Word(self.plain(place)?))),
+                Some(';') => ConfToken::Semicolon,
+                Some('{') => ConfToken::Open,
+                Some('}') => ConfToken::Close,
+                Some('"' | '\'') => return Ok((place, ConfToken::Word(self.quoted(place)?))),
+                Some(_) => return Ok((place, ConfToken::Word(self.plain(place)?))),
             };
             self.letter();
             return Ok((place, token));

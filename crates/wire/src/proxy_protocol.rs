@@ -28,11 +28,11 @@ const SIGNATURE: [u8; OPENING] = *b"\r\n\r\n\0\r\nQUIT\n";
 /// Bytes that are no such header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("the connection does not begin with a header of the PROXY protocol")]
-pub struct Malformed;
+pub struct MalformedProxyHeader;
 
 /// Which version begins so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Version {
+pub enum ProxyVersion {
     /// A line of text.
     One,
     /// Binary.
@@ -43,11 +43,11 @@ pub enum Version {
 ///
 /// # Errors
 /// When it is neither.
-pub fn version(opening: &[u8; OPENING]) -> Result<Version, Malformed> {
+pub fn version(opening: &[u8; OPENING]) -> Result<ProxyVersion, MalformedProxyHeader> {
     match opening {
-        _ if *opening == SIGNATURE => Ok(Version::Two),
-        _ if opening.starts_with(b"PROXY ") => Ok(Version::One),
-        _ => Err(Malformed),
+        _ if *opening == SIGNATURE => Ok(ProxyVersion::Two),
+        _ if opening.starts_with(b"PROXY ") => Ok(ProxyVersion::One),
+        _ => Err(MalformedProxyHeader),
     }
 }
 
@@ -55,21 +55,27 @@ pub fn version(opening: &[u8; OPENING]) -> Result<Version, Malformed> {
 ///
 /// # Errors
 /// When it is no such line.
-pub fn line(line: &[u8]) -> Result<Option<SocketAddr>, Malformed> {
-    let text = line.strip_suffix(b"\r\n").filter(|_| line.len() <= MAX_LINE).ok_or(Malformed)?;
-    let text = std::str::from_utf8(text).map_err(|_| Malformed)?;
+pub fn line(line: &[u8]) -> Result<Option<SocketAddr>, MalformedProxyHeader> {
+    let text = line.strip_suffix(b"\r\n").filter(|_| line.len() <= MAX_LINE).ok_or(MalformedProxyHeader)?;
+    let text = std::str::from_utf8(text).map_err(|_| MalformedProxyHeader)?;
     let words: Vec<&str> = text.split(' ').collect();
     let (is_v6, [source, destination, source_port, destination_port]) = match words[..] {
         ["PROXY", "UNKNOWN", ..] => return Ok(None),
-        ["PROXY", "TCP4", ref rest @ ..] => (false, <[&str; 4]>::try_from(rest).map_err(|_| Malformed)?),
-        ["PROXY", "TCP6", ref rest @ ..] => (true, <[&str; 4]>::try_from(rest).map_err(|_| Malformed)?),
-        _ => return Err(Malformed),
+        ["PROXY", "TCP4", ref rest @ ..] => {
+            (false, <[&str; 4]>::try_from(rest).map_err(|_| MalformedProxyHeader)?)
+        }
+        ["PROXY", "TCP6", ref rest @ ..] => {
+            (true, <[&str; 4]>::try_from(rest).map_err(|_| MalformedProxyHeader)?)
+        }
+        _ => return Err(MalformedProxyHeader),
     };
-    let address = |text: &str| text.parse().ok().filter(|ip: &IpAddr| ip.is_ipv6() == is_v6).ok_or(Malformed);
+    let address = |text: &str| {
+        text.parse().ok().filter(|ip: &IpAddr| ip.is_ipv6() == is_v6).ok_or(MalformedProxyHeader)
+    };
     let port = |text: &str| {
         // `parse` alone would take a sign.
         let is_digits = text.bytes().all(|byte| byte.is_ascii_digit());
-        text.parse::<u16>().ok().filter(|_| is_digits).ok_or(Malformed)
+        text.parse::<u16>().ok().filter(|_| is_digits).ok_or(MalformedProxyHeader)
     };
     address(destination)?;
     port(destination_port)?;
@@ -80,9 +86,9 @@ pub fn line(line: &[u8]) -> Result<Option<SocketAddr>, Malformed> {
 ///
 /// # Errors
 /// When they are of another version.
-pub fn rest_length(fixed: [u8; FIXED]) -> Result<usize, Malformed> {
+pub fn rest_length(fixed: [u8; FIXED]) -> Result<usize, MalformedProxyHeader> {
     let length = usize::from(u16::from_be_bytes([fixed[2], fixed[3]]));
-    if fixed[0] >> 4 == 2 { Ok(length) } else { Err(Malformed) }
+    if fixed[0] >> 4 == 2 { Ok(length) } else { Err(MalformedProxyHeader) }
 }
 
 /// The client's address in a header of version 2, of which `rest` are the first bytes behind the fixed ones: all, or
@@ -90,41 +96,41 @@ pub fn rest_length(fixed: [u8; FIXED]) -> Result<usize, Malformed> {
 ///
 /// # Errors
 /// When it is of no known form, or its addresses are not whole.
-pub fn binary(fixed: [u8; FIXED], rest: &[u8]) -> Result<Option<SocketAddr>, Malformed> {
+pub fn binary(fixed: [u8; FIXED], rest: &[u8]) -> Result<Option<SocketAddr>, MalformedProxyHeader> {
     let [command, family, ..] = fixed;
     if rest.len() != rest_length(fixed)?.min(MAX_ADDRESSES) {
-        return Err(Malformed);
+        return Err(MalformedProxyHeader);
     }
     match (command & 0x0f, family) {
         // The proxy speaks for itself, whatever else it says.
         (0, _) => Ok(None),
         (1, 0x11) => {
-            let (ip, rest) = rest.split_first_chunk::<4>().ok_or(Malformed)?;
+            let (ip, rest) = rest.split_first_chunk::<4>().ok_or(MalformedProxyHeader)?;
             Ok(Some(SocketAddr::new(Ipv4Addr::from(*ip).into(), source_port::<4>(rest)?)))
         }
         (1, 0x21) => {
-            let (ip, rest) = rest.split_first_chunk::<16>().ok_or(Malformed)?;
+            let (ip, rest) = rest.split_first_chunk::<16>().ok_or(MalformedProxyHeader)?;
             Ok(Some(SocketAddr::new(Ipv6Addr::from(*ip).into(), source_port::<16>(rest)?)))
         }
         // No address, or an address that is not of TCP, which counts as absent (2.2).
         (1, 0x00 | 0x12 | 0x22 | 0x31 | 0x32) => Ok(None),
-        _ => Err(Malformed),
+        _ => Err(MalformedProxyHeader),
     }
 }
 
 /// The header of a connection that is the proxy's own, as for a check.
 #[must_use]
-pub fn own(of: Version) -> &'static [u8] {
+pub fn own(of: ProxyVersion) -> &'static [u8] {
     match of {
-        Version::One => b"PROXY UNKNOWN\r\n",
-        Version::Two => b"\r\n\r\n\0\r\nQUIT\n\x20\x00\x00\x00",
+        ProxyVersion::One => b"PROXY UNKNOWN\r\n",
+        ProxyVersion::Two => b"\r\n\r\n\0\r\nQUIT\n\x20\x00\x00\x00",
     }
 }
 
 /// The header that says that a connection is from `client` and was made to `server`. Addresses of different families
 /// are both written as IPv6 ones.
 #[must_use]
-pub fn header(of: Version, client: SocketAddr, server: SocketAddr) -> Vec<u8> {
+pub fn header(of: ProxyVersion, client: SocketAddr, server: SocketAddr) -> Vec<u8> {
     let [client, server] = [client, server].map(|it| SocketAddr::new(it.ip().to_canonical(), it.port()));
     let v6 = |ip: IpAddr| match ip {
         IpAddr::V4(ip) => ip.to_ipv6_mapped(),
@@ -143,14 +149,14 @@ pub fn header(of: Version, client: SocketAddr, server: SocketAddr) -> Vec<u8> {
         }
     };
     match of {
-        Version::One if name == "TCP4" => {
+        ProxyVersion::One if name == "TCP4" => {
             format!("PROXY TCP4 {} {} {} {}\r\n", client.ip(), server.ip(), ports[0], ports[1]).into_bytes()
         }
-        Version::One => {
+        ProxyVersion::One => {
             let (from, to) = (v6(client.ip()), v6(server.ip()));
             format!("PROXY TCP6 {from} {to} {} {}\r\n", ports[0], ports[1]).into_bytes()
         }
-        Version::Two => {
+        ProxyVersion::Two => {
             addresses.extend(ports.iter().flat_map(|port| port.to_be_bytes()));
             // Invariant: 12 or 36 bytes.
             let length = u16::try_from(addresses.len()).unwrap_or(u16::MAX).to_be_bytes();
@@ -160,9 +166,9 @@ pub fn header(of: Version, client: SocketAddr, server: SocketAddr) -> Vec<u8> {
 }
 
 /// The first port behind the second address, whose place the second port is behind.
-fn source_port<const ADDRESS: usize>(rest: &[u8]) -> Result<u16, Malformed> {
-    let (_, ports) = rest.split_first_chunk::<ADDRESS>().ok_or(Malformed)?;
-    let ([high, low, ..], _) = ports.split_first_chunk::<4>().ok_or(Malformed)?;
+fn source_port<const ADDRESS: usize>(rest: &[u8]) -> Result<u16, MalformedProxyHeader> {
+    let (_, ports) = rest.split_first_chunk::<ADDRESS>().ok_or(MalformedProxyHeader)?;
+    let ([high, low, ..], _) = ports.split_first_chunk::<4>().ok_or(MalformedProxyHeader)?;
     Ok(u16::from_be_bytes([*high, *low]))
 }
 
@@ -196,11 +202,11 @@ mod tests {
                 let read = read.expect("an address");
                 (read.ip().to_canonical(), read.port()) == (from.ip().to_canonical(), from.port())
             };
-            let text = header(Version::One, from, to);
+            let text = header(ProxyVersion::One, from, to);
             assert!(text.len() <= MAX_LINE && same(line(&text).expect("a line")), "{client}");
-            let bytes = header(Version::Two, from, to);
+            let bytes = header(ProxyVersion::Two, from, to);
             let (opening, rest) = bytes.split_first_chunk().expect("an opening");
-            assert_eq!(version(opening), Ok(Version::Two));
+            assert_eq!(version(opening), Ok(ProxyVersion::Two));
             let (fixed, rest) = rest.split_first_chunk().expect("four bytes");
             assert!(same(binary(*fixed, rest).expect("a header")), "{client}");
         }
@@ -208,9 +214,9 @@ mod tests {
 
     #[test]
     fn a_proxys_own_header_is_nobodys() {
-        assert_eq!(line(own(Version::One)), Ok(None));
-        let (opening, rest) = own(Version::Two).split_first_chunk().expect("an opening");
-        assert_eq!(version(opening), Ok(Version::Two));
+        assert_eq!(line(own(ProxyVersion::One)), Ok(None));
+        let (opening, rest) = own(ProxyVersion::Two).split_first_chunk().expect("an opening");
+        assert_eq!(version(opening), Ok(ProxyVersion::Two));
         let (fixed, rest) = rest.split_first_chunk().expect("four bytes");
         assert_eq!(binary(*fixed, rest), Ok(None));
     }
@@ -231,14 +237,14 @@ mod tests {
             "proxy TCP4 192.0.2.1 192.0.2.2 1 2\r\n",
             &format!("PROXY UNKNOWN {}\r\n", "x".repeat(100)),
         ] {
-            assert_eq!(line(text.as_bytes()), Err(Malformed), "{text}");
+            assert_eq!(line(text.as_bytes()), Err(MalformedProxyHeader), "{text}");
         }
     }
 
     #[test]
     fn binary_headers_are_read() {
         let v4 = [192, 0, 2, 1, 10, 0, 0, 1, 0xdc, 4, 1, 187];
-        assert_eq!(version(&SIGNATURE), Ok(Version::Two));
+        assert_eq!(version(&SIGNATURE), Ok(ProxyVersion::Two));
         assert_eq!(
             binary([0x21, 0x11, 0, 12], &v4),
             Ok(Some("192.0.2.1:56324".parse().expect("an address")))
@@ -276,8 +282,8 @@ mod tests {
             ([0x21, 0x11, 4, 1], &[0; MAX_ADDRESSES - 1]),
             ([0x21, 0x11, 4, 1], &[0; MAX_ADDRESSES + 1]),
         ] {
-            assert_eq!(binary(fixed, rest), Err(Malformed), "{fixed:?}");
+            assert_eq!(binary(fixed, rest), Err(MalformedProxyHeader), "{fixed:?}");
         }
-        assert_eq!(version(b"GET / HTTP/1"), Err(Malformed));
+        assert_eq!(version(b"GET / HTTP/1"), Err(MalformedProxyHeader));
     }
 }

@@ -22,7 +22,7 @@ pub struct Item<'a> {
     /// Window in seconds, > 0.
     pub window_seconds: u64,
     /// Unit of the quota.
-    pub unit: Unit,
+    pub unit: QuotaUnit,
     /// What can still be spent.
     pub remaining: u64,
     /// Seconds to wait if denied; `None` if allowed.
@@ -33,7 +33,7 @@ pub struct Item<'a> {
 
 /// The quota unit (`qu`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Unit {
+pub enum QuotaUnit {
     /// `requests`, the default, which is not sent.
     #[default]
     Requests,
@@ -46,7 +46,7 @@ pub fn put_policy<'a>(field: &mut Vec<u8>, items: impl Iterator<Item = Item<'a>>
     for (index, item) in items.enumerate() {
         put_name(field, index, item.policy);
         put_number(field, ";q=", item.quota);
-        if item.unit == Unit::ConcurrentRequests {
+        if item.unit == QuotaUnit::ConcurrentRequests {
             field.extend_from_slice(b";qu=\"concurrent-requests\"");
         }
         put_number(field, ";w=", item.window_seconds);
@@ -59,7 +59,7 @@ pub fn put_limit<'a>(field: &mut Vec<u8>, items: impl Iterator<Item = Item<'a>>)
         let (remaining, seconds) = available(&item);
         put_name(field, index, item.policy);
         put_number(field, ";r=", remaining);
-        if item.unit != Unit::ConcurrentRequests {
+        if item.unit != QuotaUnit::ConcurrentRequests {
             put_number(field, ";t=", seconds);
         }
     }
@@ -85,7 +85,7 @@ pub fn legacy_fields(item: &Item<'_>) -> [u64; 3] {
 fn available(item: &Item<'_>) -> (u64, u64) {
     match item.wait_seconds {
         Some(wait) => (0, wait.max(1)),
-        None if item.unit == Unit::ConcurrentRequests => (item.remaining, item.window_seconds),
+        None if item.unit == QuotaUnit::ConcurrentRequests => (item.remaining, item.window_seconds),
         None => (item.remaining, item.next_seconds.max(1)),
     }
 }
@@ -110,13 +110,13 @@ mod tests {
     use super::*;
 
     fn item(remaining: u64, wait_seconds: Option<u64>) -> Item<'static> {
-        let (policy, unit, next_seconds) = ("default", Unit::Requests, 42);
+        let (policy, unit, next_seconds) = ("default", QuotaUnit::Requests, 42);
         Item { policy, quota: 100, window_seconds: 60, unit, remaining, wait_seconds, next_seconds }
     }
 
     #[test]
     fn fields_read_as_the_draft_has_them() {
-        let permits = Item { unit: Unit::ConcurrentRequests, policy: "slots", ..item(3, None) };
+        let permits = Item { unit: QuotaUnit::ConcurrentRequests, policy: "slots", ..item(3, None) };
         let items = || [item(99, None), permits].into_iter();
         let (mut policy, mut limit) = (Vec::new(), Vec::new());
         put_policy(&mut policy, items());
@@ -130,7 +130,7 @@ mod tests {
     #[test]
     fn permits_promise_no_time() {
         let mut limit = Vec::new();
-        let denied = Item { unit: Unit::ConcurrentRequests, ..item(0, Some(45)) };
+        let denied = Item { unit: QuotaUnit::ConcurrentRequests, ..item(0, Some(45)) };
         put_limit(&mut limit, std::iter::once(denied));
         assert_eq!(limit, b"\"default\";r=0");
         assert_eq!(legacy_fields(&denied), [100, 0, 45]);

@@ -87,11 +87,11 @@ pub struct Hits {
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct Response {
     /// Over the limit if any descriptor is.
-    #[prost(enumeration = "Code", tag = "1")]
+    #[prost(enumeration = "RateLimitCode", tag = "1")]
     pub overall_code: i32,
     /// One per descriptor, in their order.
     #[prost(message, repeated, tag = "2")]
-    pub statuses: Vec<Status>,
+    pub statuses: Vec<DescriptorStatus>,
     /// What Envoy is to keep with the request, for its access log and other filters.
     #[prost(message, optional, tag = "6")]
     pub dynamic_metadata: Option<Metadata>,
@@ -101,7 +101,7 @@ impl Response {
     /// A denial of a request as a whole, without a look at its descriptors.
     #[must_use]
     pub fn over_limit() -> Self {
-        Self { overall_code: Code::OverLimit.into(), ..Self::default() }
+        Self { overall_code: RateLimitCode::OverLimit.into(), ..Self::default() }
     }
 }
 
@@ -110,12 +110,12 @@ impl Response {
 pub struct Metadata {
     /// Each name with its value.
     #[prost(btree_map = "string, message", tag = "1")]
-    pub fields: BTreeMap<String, Text>,
+    pub fields: BTreeMap<String, TextValue>,
 }
 
 /// `google.protobuf.Value` that is a text.
 #[derive(Clone, PartialEq, Eq, Message)]
-pub struct Text {
+pub struct TextValue {
     /// The text; absent where the value is something else.
     #[prost(string, optional, tag = "3")]
     pub string_value: Option<String>,
@@ -125,15 +125,15 @@ impl Metadata {
     /// One name with its text.
     #[must_use]
     pub fn of(name: &str, text: &str) -> Self {
-        Self { fields: [(name.to_owned(), Text { string_value: Some(text.to_owned()) })].into() }
+        Self { fields: [(name.to_owned(), TextValue { string_value: Some(text.to_owned()) })].into() }
     }
 }
 
 /// `RateLimitResponse.DescriptorStatus`
 #[derive(Clone, PartialEq, Eq, Message)]
-pub struct Status {
+pub struct DescriptorStatus {
     /// Whether the descriptor is over its limit.
-    #[prost(enumeration = "Code", tag = "1")]
+    #[prost(enumeration = "RateLimitCode", tag = "1")]
     pub code: i32,
     /// The limit that speaks for it; none if it has none.
     #[prost(message, optional, tag = "2")]
@@ -174,7 +174,7 @@ pub struct Duration {
 /// `RateLimitResponse.Code`
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, prost::Enumeration)]
 #[repr(i32)]
-pub enum Code {
+pub enum RateLimitCode {
     /// Never sent.
     Unknown = 0,
     /// Within every limit.
@@ -302,9 +302,9 @@ mod tests {
         };
         assert_eq!(Request::decode(&request[..]), Ok(expected));
         let response = Response {
-            overall_code: Code::OverLimit.into(),
-            statuses: vec![Status {
-                code: Code::OverLimit.into(),
+            overall_code: RateLimitCode::OverLimit.into(),
+            statuses: vec![DescriptorStatus {
+                code: RateLimitCode::OverLimit.into(),
                 current_limit: Some(CurrentLimit { requests_per_unit: 7, unit: 2, name: "p".into() }),
                 limit_remaining: 1,
                 duration_until_reset: Some(Duration { seconds: 9, nanos: 0 }),

@@ -16,19 +16,19 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 const BODY_MAX: usize = 1 << 20;
 
 /// A kept-alive connection.
-pub(crate) struct Connection {
+pub(crate) struct BenchConnection {
     stream: BufReader<TcpStream>,
 }
 
 /// One reply.
-pub(crate) struct Reply {
+pub(crate) struct BenchReply {
     /// Status code.
     pub(crate) status: u16,
     /// Body as text.
     pub(crate) body: String,
 }
 
-impl Reply {
+impl BenchReply {
     /// Whether this is a decision that admits.
     pub(crate) fn admits(&self) -> bool {
         self.status == 200 && self.body.contains(r#""allowed":true"#)
@@ -40,7 +40,7 @@ impl Reply {
     }
 }
 
-impl Connection {
+impl BenchConnection {
     /// Connects.
     ///
     /// # Errors
@@ -64,7 +64,7 @@ impl Connection {
     ///
     /// # Errors
     /// When the connection fails or the reply is not HTTP/1.1 with a length.
-    pub(crate) fn receive(&mut self) -> anyhow::Result<Reply> {
+    pub(crate) fn receive(&mut self) -> anyhow::Result<BenchReply> {
         let mut line = String::new();
         self.stream.read_line(&mut line).context("reading a reply")?;
         let status = line.split(' ').nth(1).and_then(|code| code.parse().ok());
@@ -90,7 +90,7 @@ impl Connection {
         }
         let mut body = vec![0; length];
         self.stream.read_exact(&mut body).context("reading a body")?;
-        Ok(Reply { status, body: String::from_utf8_lossy(&body).into_owned() })
+        Ok(BenchReply { status, body: String::from_utf8_lossy(&body).into_owned() })
     }
 }
 
@@ -116,7 +116,7 @@ mod tests {
     #[test]
     fn replies_are_read_one_after_the_other() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut connection = Connection::open(listener.local_addr().unwrap()).unwrap();
+        let mut connection = BenchConnection::open(listener.local_addr().unwrap()).unwrap();
         let (mut server, _) = listener.accept().unwrap();
         server
             .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 16\r\n\r\n{\"allowed\":true}HTTP/1.1 429 No\r\nContent-Length: 0\r\n\r\n")

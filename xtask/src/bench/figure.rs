@@ -7,9 +7,9 @@
 use std::net::SocketAddr;
 
 use super::case::{Quantity, Subject};
-use super::client::{Connection, decision};
-use super::generator::Run;
-use super::server::Server;
+use super::client::{BenchConnection, decision};
+use super::generator::LoadRun;
+use super::server::BenchServer;
 
 /// One figure of a case: the median of its repeats, and their range.
 #[derive(Clone, Debug, PartialEq)]
@@ -42,12 +42,12 @@ impl Figure {
 
 /// Loads the servers in turn, alternating the order; the figures of level `connections`.
 pub(super) fn turns(
-    servers: &[Server],
+    servers: &[BenchServer],
     connections: u32,
     repeats: u32,
-    load: impl Fn(&Server) -> anyhow::Result<Run>,
+    load: impl Fn(&BenchServer) -> anyhow::Result<LoadRun>,
 ) -> anyhow::Result<Vec<Figure>> {
-    let mut runs: Vec<Vec<(Run, f64)>> = vec![Vec::new(); servers.len()];
+    let mut runs: Vec<Vec<(LoadRun, f64)>> = vec![Vec::new(); servers.len()];
     for repeat in 0..repeats {
         let mut turns: Vec<usize> = (0..servers.len()).collect();
         if repeat % 2 == 1 {
@@ -70,7 +70,7 @@ pub(super) fn turns(
     }
     let mut figures = Vec::new();
     for (server, runs) in servers.iter().zip(&runs) {
-        let mut add = |quantity, value: fn(&(Run, f64)) -> f64| {
+        let mut add = |quantity, value: fn(&(LoadRun, f64)) -> f64| {
             figures.push(Figure::new(
                 quantity,
                 connections,
@@ -100,7 +100,7 @@ pub(super) fn one_key_at(
 ) -> anyhow::Result<Vec<Figure>> {
     let request = decision(subject, "one");
     let turns = nodes.iter().cycle().take(requests as usize);
-    let opened = turns.map(|node| Connection::open(*node));
+    let opened = turns.map(|node| BenchConnection::open(*node));
     let mut connections = opened.collect::<Result<Vec<_>, _>>()?;
     for connection in &mut connections {
         connection.send(&request)?;

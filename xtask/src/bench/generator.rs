@@ -6,7 +6,7 @@ use std::process::Command;
 use anyhow::Context;
 
 use super::case::Subject;
-use super::server::Server;
+use super::server::BenchServer;
 use crate::chore::{capture, find};
 
 /// Threads of a generator. The servers share the same cores, as in every figure we compare with.
@@ -16,7 +16,7 @@ const REDIS_REQUESTS_PER_SECOND: u32 = 60_000;
 
 /// One run's result.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Run {
+pub(crate) struct LoadRun {
     /// Replies with a good status per second.
     pub(crate) throughput: f64,
     /// Good replies in all.
@@ -33,11 +33,11 @@ pub(crate) struct Run {
 /// When the generator is missing, fails, or prints an unexpected form.
 pub(crate) fn load(
     root: &Path,
-    server: &Server,
+    server: &BenchServer,
     connections: u32,
     seconds: u32,
     clients: u32,
-) -> anyhow::Result<Run> {
+) -> anyhow::Result<LoadRun> {
     match server.subject {
         Subject::RedisLua | Subject::RedisGet => redis_benchmark(server, connections, seconds, clients),
         Subject::Tidegate | Subject::Nginx | Subject::Throttlecrab => {
@@ -46,7 +46,13 @@ pub(crate) fn load(
     }
 }
 
-fn wrk(root: &Path, server: &Server, connections: u32, seconds: u32, clients: u32) -> anyhow::Result<Run> {
+fn wrk(
+    root: &Path,
+    server: &BenchServer,
+    connections: u32,
+    seconds: u32,
+    clients: u32,
+) -> anyhow::Result<LoadRun> {
     let path = path_of(server.subject);
     let printed = capture(
         Command::new(find("wrk").context("wrk is missing: `make setup`")?)
@@ -81,7 +87,7 @@ pub(crate) fn body_of(subject: Subject) -> &'static str {
     }
 }
 
-fn read_wrk(printed: &str) -> Option<Run> {
+fn read_wrk(printed: &str) -> Option<LoadRun> {
     let after = |mark: &str| printed.lines().find_map(|line| line.trim().strip_prefix(mark));
     let rate: f64 = after("Requests/sec:")?.trim().parse().ok()?;
     let p99_ms = milliseconds(after("99%")?.trim())?;
@@ -92,7 +98,7 @@ fn read_wrk(printed: &str) -> Option<Run> {
         .map_or(0.0, |kinds| kinds.split([' ', ',']).filter_map(|word| word.parse::<f64>().ok()).sum());
     let good = (requests - bad).max(0.0);
     let throughput = if requests > 0.0 { rate * good / requests } else { 0.0 };
-    Some(Run { throughput, replies: good, p99_ms, errors: bad + socket })
+    Some(LoadRun { throughput, replies: good, p99_ms, errors: bad + socket })
 }
 
 /// `850.00us`, `1.20ms`, `2.50s`.
@@ -103,7 +109,12 @@ fn milliseconds(text: &str) -> Option<f64> {
     Some(number.parse::<f64>().ok()? * factor)
 }
 
-fn redis_benchmark(server: &Server, connections: u32, seconds: u32, clients: u32) -> anyhow::Result<Run> {
+fn redis_benchmark(
+    server: &BenchServer,
+    connections: u32,
+    seconds: u32,
+    clients: u32,
+) -> anyhow::Result<LoadRun> {
     let requests = REDIS_REQUESTS_PER_SECOND.saturating_mul(seconds);
     let printed = capture(
         Command::new("redis-benchmark")
@@ -119,11 +130,11 @@ fn redis_benchmark(server: &Server, connections: u32, seconds: u32, clients: u32
 }
 
 /// The last line: `"EVALSHA ...","rps","avg","min","p50","p95","p99","max"`.
-pub(super) fn read_redis_benchmark(printed: &str, requests: u32) -> Option<Run> {
+pub(super) fn read_redis_benchmark(printed: &str, requests: u32) -> Option<LoadRun> {
     let cells: Vec<&str> = printed.lines().last()?.rsplit(',').map(|cell| cell.trim_matches('"')).collect();
     let throughput = cells.get(6)?.parse().ok()?;
     let p99_ms = cells.get(1)?.parse().ok()?;
-    Some(Run { throughput, replies: f64::from(requests), p99_ms, errors: 0.0 })
+    Some(LoadRun { throughput, replies: f64::from(requests), p99_ms, errors: 0.0 })
 }
 
 #[cfg(test)]
@@ -136,7 +147,7 @@ mod tests {
     fn a_clean_run_of_wrk_is_read() {
         let printed = format!("{WRK}Requests/sec: 100000.00\nTransfer/sec:     16.00MB\n");
         let run = read_wrk(&printed).unwrap();
-        assert_eq!(run, Run { throughput: 100_000.0, replies: 300_000.0, p99_ms: 1.25, errors: 0.0 });
+        assert_eq!(run, LoadRun { throughput: 100_000.0, replies: 300_000.0, p99_ms: 1.25, errors: 0.0 });
     }
 
     #[test]

@@ -8,11 +8,11 @@ use std::path::Path;
 use anyhow::bail;
 
 use super::case::{Case, Load, Quantity, Subject};
-use super::client::{Connection, decision, post};
+use super::client::{BenchConnection, decision, post};
 use super::figure::{Figure, one_key_at, turns};
 use super::generator;
 use super::protocols;
-use super::server::Server;
+use super::server::BenchServer;
 
 /// Replies that are read before a load.
 const CHECKED: usize = 100;
@@ -28,13 +28,13 @@ const WARM_KEYS: u32 = 10_000;
 /// When a subject cannot be started, answers wrongly, or the generator fails.
 pub(crate) fn case(root: &Path, case: &Case) -> anyhow::Result<Vec<Figure>> {
     let config = case.tidegate_config.as_ref().map(|file| case.folder.join(file));
-    let start = |subject| Server::start(root, subject, config.as_deref());
+    let start = |subject| BenchServer::start(root, subject, config.as_deref());
     match case.load {
         Load::Throughput { ref connections, seconds, repeats, clients } => {
             let servers =
                 case.subjects.iter().map(|subject| start(*subject)).collect::<Result<Vec<_>, _>>()?;
             servers.iter().try_for_each(check)?;
-            let plan = Plan { seconds, repeats, clients };
+            let plan = BenchPlan { seconds, repeats, clients };
             let levels = connections.iter().map(|level| throughput(root, &servers, *level, &plan));
             Ok(levels.collect::<Result<Vec<_>, _>>()?.concat())
         }
@@ -60,18 +60,18 @@ pub(crate) fn case(root: &Path, case: &Case) -> anyhow::Result<Vec<Figure>> {
     }
 }
 
-struct Plan {
+struct BenchPlan {
     seconds: u32,
     repeats: u32,
     clients: u32,
 }
 
 /// A server that does not admit new clients is not measured.
-fn check(server: &Server) -> anyhow::Result<()> {
+fn check(server: &BenchServer) -> anyhow::Result<()> {
     if server.subject == Subject::RedisLua {
         return Ok(());
     }
-    let mut connection = Connection::open(server.address)?;
+    let mut connection = BenchConnection::open(server.address)?;
     for number in 0..CHECKED {
         connection.send(&decision(server.subject, &format!("check-{number}")))?;
         let reply = connection.receive()?;
@@ -82,19 +82,24 @@ fn check(server: &Server) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn throughput(root: &Path, servers: &[Server], connections: u32, plan: &Plan) -> anyhow::Result<Vec<Figure>> {
-    let load = |server: &Server| generator::load(root, server, connections, plan.seconds, plan.clients);
+fn throughput(
+    root: &Path,
+    servers: &[BenchServer],
+    connections: u32,
+    plan: &BenchPlan,
+) -> anyhow::Result<Vec<Figure>> {
+    let load = |server: &BenchServer| generator::load(root, server, connections, plan.seconds, plan.clients);
     turns(servers, connections, plan.repeats, load)
 }
 
 /// Resident bytes that each idle, kept-alive connection adds, kernel buffers not counted.
-fn idle_connections(server: &Server, connections: u32) -> anyhow::Result<Figure> {
+fn idle_connections(server: &BenchServer, connections: u32) -> anyhow::Result<Figure> {
     check(server)?;
     let request = decision(server.subject, "idle");
     let before = server.resident_bytes();
     let mut held = Vec::new();
     for _ in 0..connections {
-        let mut connection = Connection::open(server.address)?;
+        let mut connection = BenchConnection::open(server.address)?;
         connection.send(&request)?;
         connection.receive()?;
         held.push(connection);
@@ -104,8 +109,8 @@ fn idle_connections(server: &Server, connections: u32) -> anyhow::Result<Figure>
 }
 
 /// Resident bytes that each distinct client adds, its key included.
-fn tracked_keys(server: &Server, keys: u32) -> anyhow::Result<Figure> {
-    let opened = (0..FEEDERS).map(|_| Connection::open(server.address));
+fn tracked_keys(server: &BenchServer, keys: u32) -> anyhow::Result<Figure> {
+    let opened = (0..FEEDERS).map(|_| BenchConnection::open(server.address));
     let mut feeders = opened.collect::<Result<Vec<_>, _>>()?;
     send_each(server.subject, &mut feeders, "warm", WARM_KEYS)?;
     let before = server.resident_bytes();
@@ -114,7 +119,12 @@ fn tracked_keys(server: &Server, keys: u32) -> anyhow::Result<Figure> {
     Ok(Figure::single(Quantity::Bytes, server.subject, per(grown, keys as usize)))
 }
 
-fn send_each(subject: Subject, feeders: &mut [Connection], prefix: &str, keys: u32) -> anyhow::Result<()> {
+fn send_each(
+    subject: Subject,
+    feeders: &mut [BenchConnection],
+    prefix: &str,
+    keys: u32,
+) -> anyhow::Result<()> {
     let mut names = (0..keys).map(|key| format!("{prefix}-{key:08}"));
     loop {
         let mut asked = 0;
@@ -135,9 +145,9 @@ fn send_each(subject: Subject, feeders: &mut [Connection], prefix: &str, keys: u
 }
 
 /// How many of `requests`, all sent before the first reply is read, are admitted.
-fn one_key(server: &Server, limit: u32, requests: u32) -> anyhow::Result<Vec<Figure>> {
+fn one_key(server: &BenchServer, limit: u32, requests: u32) -> anyhow::Result<Vec<Figure>> {
     if server.subject == Subject::Tidegate {
-        let mut connection = Connection::open(server.address)?;
+        let mut connection = BenchConnection::open(server.address)?;
         let body = format!(r#"{{"window_seconds":60,"request_per_window":{limit}}}"#);
         connection.send(&post("/api/v1/configure", &body))?;
         let reply = connection.receive()?;

@@ -1,7 +1,7 @@
 //! `cargo xtask bench [case]`: the performance cases of `regression/`, side by side with their peers.
 //!
 //! ```text
-//!   case.toml -> Case -> measure (Server + generator or client, turn by turn) -> Figure -> report
+//!   case.toml -> Case -> measure (BenchServer + generator or client, turn by turn) -> Figure -> report
 //! ```
 //!
 //! A ratio outside its range is marked and fails nothing: what a machine yields is a measurement, not
@@ -24,10 +24,10 @@ use anyhow::{Context, bail};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 pub(crate) use case::Subject;
-pub(crate) use client::{Connection, post};
+pub(crate) use client::{BenchConnection, post};
 pub(crate) use machine::{MachineFacts, facts};
 pub(crate) use report::{number, thousands};
-pub(crate) use server::{Server, free_port, scratch_folder};
+pub(crate) use server::{BenchServer, free_port, scratch_folder};
 
 use crate::chore::{capture, cargo, run};
 use crate::setup;

@@ -11,8 +11,8 @@ use anyhow::{Context, bail};
 
 use super::case::{Case, Subject};
 use super::figure::{Figure, one_key_at, turns};
-use super::generator::{Run, THREADS, read_redis_benchmark};
-use super::server::{Protocol, Server};
+use super::generator::{LoadRun, THREADS, read_redis_benchmark};
+use super::server::{BenchProtocol, BenchServer};
 use crate::chore::{capture, find};
 
 /// A load of Redis commands, but for its levels.
@@ -25,7 +25,7 @@ pub(super) struct Resp {
 
 /// Loads every subject by redis-benchmark, at each depth of pipeline.
 pub(super) fn resp(root: &Path, case: &Case, load: &Resp, pipelines: &[u32]) -> anyhow::Result<Vec<Figure>> {
-    let servers = start(root, case, Protocol::Resp)?;
+    let servers = start(root, case, BenchProtocol::Resp)?;
     for server in &servers {
         let port = server.address.port().to_string();
         let command = command_of(server, "check");
@@ -40,14 +40,15 @@ pub(super) fn resp(root: &Path, case: &Case, load: &Resp, pipelines: &[u32]) -> 
     Ok(levels.collect::<Result<Vec<_>, _>>()?.concat())
 }
 
-fn start(root: &Path, case: &Case, protocol: Protocol) -> anyhow::Result<Vec<Server>> {
+fn start(root: &Path, case: &Case, protocol: BenchProtocol) -> anyhow::Result<Vec<BenchServer>> {
     let config = case.tidegate_config.as_ref().map(|file| case.folder.join(file));
-    let start = |subject: &Subject| Server::start_speaking(root, *subject, config.as_deref(), protocol, &[]);
+    let start =
+        |subject: &Subject| BenchServer::start_speaking(root, *subject, config.as_deref(), protocol, &[]);
     case.subjects.iter().map(start).collect()
 }
 
 /// The command that asks a subject about `key`: 100 at once and per minute.
-fn command_of(server: &Server, key: &str) -> Vec<String> {
+fn command_of(server: &BenchServer, key: &str) -> Vec<String> {
     let key = format!("client-{key}");
     let words = match server.subject {
         Subject::RedisGet => vec!["GET", &key],
@@ -77,7 +78,7 @@ fn commands_per_second(subject: Subject, pipeline: u32) -> u32 {
     }
 }
 
-fn redis_benchmark(server: &Server, load: &Resp, pipeline: u32) -> anyhow::Result<Run> {
+fn redis_benchmark(server: &BenchServer, load: &Resp, pipeline: u32) -> anyhow::Result<LoadRun> {
     let requests = commands_per_second(server.subject, pipeline) * load.seconds;
     let printed = capture(
         Command::new("redis-benchmark")
@@ -101,17 +102,17 @@ pub(super) fn grpc(
     seconds: u32,
     repeats: u32,
 ) -> anyhow::Result<Vec<Figure>> {
-    let servers = start(root, case, Protocol::Grpc)?;
+    let servers = start(root, case, BenchProtocol::Grpc)?;
     let folder = std::env::temp_dir().join(format!("tidegate-bench-grpc-{}", std::process::id()));
     std::fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
-    let body = |server: &Server| folder.join(server.subject.name());
+    let body = |server: &BenchServer| folder.join(server.subject.name());
     for server in &servers {
         std::fs::write(body(server), message_of(server.subject)).context("a message")?;
         check(server, &body(server))?;
     }
     let mut figures = Vec::new();
     for [connections, streams] in shapes {
-        let load = |server: &Server| h2load(server, &body(server), [*connections, *streams], seconds);
+        let load = |server: &BenchServer| h2load(server, &body(server), [*connections, *streams], seconds);
         figures.extend(turns(&servers, connections * streams, repeats, load)?);
     }
     // A leftover in the temporary folder harms nobody.
@@ -153,7 +154,7 @@ fn text(field: u8, bytes: &[u8]) -> Vec<u8> {
 const HEADERS: [&str; 2] = ["content-type: application/grpc", "te: trailers"];
 
 /// Fails unless the server answers a call as gRPC has it; nginx need only answer.
-fn check(server: &Server, body: &Path) -> anyhow::Result<()> {
+fn check(server: &BenchServer, body: &Path) -> anyhow::Result<()> {
     let mut call = Command::new("curl");
     call.args(["--silent", "--http2-prior-knowledge", "--dump-header", "-", "--output", "/dev/null"])
         .args(HEADERS.iter().flat_map(|header| ["--header", header]))
@@ -171,7 +172,7 @@ fn check(server: &Server, body: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn h2load(server: &Server, body: &Path, shape: [u32; 2], seconds: u32) -> anyhow::Result<Run> {
+fn h2load(server: &BenchServer, body: &Path, shape: [u32; 2], seconds: u32) -> anyhow::Result<LoadRun> {
     let [connections, streams] = shape.map(|number| number.to_string());
     let printed = capture(
         Command::new(find("h2load").context("h2load is missing: `make setup`")?)
@@ -185,7 +186,7 @@ fn h2load(server: &Server, body: &Path, shape: [u32; 2], seconds: u32) -> anyhow
     read_h2load(&printed).with_context(|| format!("h2load printed an unexpected form:\n{printed}"))
 }
 
-fn read_h2load(printed: &str) -> Option<Run> {
+fn read_h2load(printed: &str) -> Option<LoadRun> {
     let after = |mark: &str| printed.lines().find_map(|line| line.strip_prefix(mark));
     let throughput = after("finished in ")?.split(", ").nth(1)?.strip_suffix(" req/s")?.parse().ok()?;
     let count = |line: &str, what: &str| -> Option<f64> {
@@ -194,7 +195,7 @@ fn read_h2load(printed: &str) -> Option<Run> {
     let requests = after("requests: ")?;
     let failed = count(requests, " failed")?;
     let replies = count(after("status codes: ")?, " 2xx")?;
-    Some(Run { throughput, replies, p99_ms: f64::NAN, errors: failed })
+    Some(LoadRun { throughput, replies, p99_ms: f64::NAN, errors: failed })
 }
 
 /// How many of `requests`, dealt out to `nodes` that count in one Redis, are admitted.
@@ -204,13 +205,20 @@ pub(super) fn one_key_on_redis(
     nodes: u32,
     requests: u32,
 ) -> anyhow::Result<Vec<Figure>> {
-    let redis = Server::start(root, Subject::RedisGet, None)?;
+    let redis = BenchServer::start(root, Subject::RedisGet, None)?;
     let config = case.tidegate_config.as_ref().map(|file| case.folder.join(file));
     let store = format!("redis://{}", redis.address);
     // No answer may be given blindly, however long the queue: this is about counting.
     let environment = [("TIDEGATE_STORE", store.as_str()), ("TIDEGATE_SHARED_DEADLINE", "1s")];
-    let start =
-        |_| Server::start_speaking(root, Subject::Tidegate, config.as_deref(), Protocol::Http, &environment);
+    let start = |_| {
+        BenchServer::start_speaking(
+            root,
+            Subject::Tidegate,
+            config.as_deref(),
+            BenchProtocol::Http,
+            &environment,
+        )
+    };
     let nodes = (0..nodes).map(start).collect::<Result<Vec<_>, _>>()?;
     let addresses: Vec<_> = nodes.iter().map(|node| node.address).collect();
     one_key_at(Subject::Tidegate, &addresses, requests)

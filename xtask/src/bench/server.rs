@@ -26,7 +26,7 @@ const TICKS_PER_SECOND: f64 = 100.0;
 const REPLY: &str = r#"{"allowed":true,"remaining":99}"#;
 
 /// A running server; stopped when dropped.
-pub(crate) struct Server {
+pub(crate) struct BenchServer {
     /// Which one.
     pub(crate) subject: Subject,
     /// Where it listens.
@@ -39,7 +39,7 @@ pub(crate) struct Server {
 
 /// What a server is asked by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Protocol {
+pub(crate) enum BenchProtocol {
     /// HTTP/1.1
     Http,
     /// That of Redis.
@@ -58,24 +58,24 @@ impl Drop for Scratch {
     }
 }
 
-impl Server {
+impl BenchServer {
     /// Starts a subject and waits until it accepts connections.
     ///
     /// # Errors
     /// When it is not installed, does not start, or does not listen within 20 s.
     pub(crate) fn start(root: &Path, subject: Subject, config: Option<&Path>) -> anyhow::Result<Self> {
-        Self::start_speaking(root, subject, config, Protocol::Http, &[])
+        Self::start_speaking(root, subject, config, BenchProtocol::Http, &[])
     }
 
     /// The same on the subject's listener for `protocol`, with further environment.
     ///
     /// # Errors
-    /// As [`Server::start`].
+    /// As [`BenchServer::start`].
     pub(crate) fn start_speaking(
         root: &Path,
         subject: Subject,
         config: Option<&Path>,
-        protocol: Protocol,
+        protocol: BenchProtocol,
         environment: &[(&str, &str)],
     ) -> anyhow::Result<Self> {
         let port = free_port()?;
@@ -169,7 +169,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for BenchServer {
     fn drop(&mut self) {
         let pid = i32::try_from(self.pid()).ok().and_then(Pid::from_raw);
         if pid.is_some_and(|pid| kill_process(pid, Signal::TERM).is_ok()) {
@@ -211,7 +211,7 @@ fn tidegate(
     folder: &Path,
     port: u16,
     config: Option<&Path>,
-    protocol: Protocol,
+    protocol: BenchProtocol,
 ) -> anyhow::Result<Command> {
     let mut command = Command::new(super::binary(root));
     command.arg("serve");
@@ -219,9 +219,9 @@ fn tidegate(
         command.arg("--config").arg(config);
     }
     for (name, of) in [
-        ("TIDEGATE_HTTP_LISTEN", Some(Protocol::Http)),
-        ("TIDEGATE_GRPC_LISTEN", Some(Protocol::Grpc)),
-        ("TIDEGATE_RESP_LISTEN", Some(Protocol::Resp)),
+        ("TIDEGATE_HTTP_LISTEN", Some(BenchProtocol::Http)),
+        ("TIDEGATE_GRPC_LISTEN", Some(BenchProtocol::Grpc)),
+        ("TIDEGATE_RESP_LISTEN", Some(BenchProtocol::Resp)),
         ("TIDEGATE_INTAKE_LISTEN", None),
     ] {
         let port = if of == Some(protocol) { port } else { free_port()? };
@@ -231,8 +231,8 @@ fn tidegate(
     Ok(command)
 }
 
-fn nginx(folder: &Path, port: u16, protocol: Protocol) -> anyhow::Result<Command> {
-    let http2 = if protocol == Protocol::Grpc { " http2" } else { "" };
+fn nginx(folder: &Path, port: u16, protocol: BenchProtocol) -> anyhow::Result<Command> {
+    let http2 = if protocol == BenchProtocol::Grpc { " http2" } else { "" };
     let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
         .map(|kind| format!("    {kind}_temp_path {}/{kind};\n", folder.display()))
         .concat();
@@ -251,11 +251,11 @@ fn nginx(folder: &Path, port: u16, protocol: Protocol) -> anyhow::Result<Command
     Ok(command)
 }
 
-fn throttlecrab(root: &Path, port: u16, protocol: Protocol) -> Command {
+fn throttlecrab(root: &Path, port: u16, protocol: BenchProtocol) -> Command {
     let name = match protocol {
-        Protocol::Http => "--http",
-        Protocol::Resp => "--redis",
-        Protocol::Grpc => "--grpc",
+        BenchProtocol::Http => "--http",
+        BenchProtocol::Resp => "--redis",
+        BenchProtocol::Grpc => "--grpc",
     };
     let mut command = Command::new(root.join(".tools/bin/throttlecrab-server"));
     command

@@ -36,14 +36,14 @@ const STATICCHECK: &str = "honnef.co/go/tools/cmd/staticcheck@v0.8.2";
 struct Language {
     /// Its folder in `clients/`.
     name: &'static str,
-    lint: Step,
+    lint: PackageStep,
     /// Puts packages into [`packages`].
-    pack: Step,
-    test: Step,
+    pack: PackageStep,
+    test: PackageStep,
 }
 
 /// What is done to a client of the repository in this folder.
-type Step = fn(&Path) -> anyhow::Result<()>;
+type PackageStep = fn(&Path) -> anyhow::Result<()>;
 
 /// What is asked for.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -54,7 +54,7 @@ enum Task {
 }
 
 impl Language {
-    fn step(&self, task: Task) -> Step {
+    fn step(&self, task: Task) -> PackageStep {
         match task {
             Task::Lint => self.lint,
             Task::Pack => self.pack,

@@ -41,7 +41,7 @@ use anyhow::{Context, bail};
 pub(crate) use self::reproduce::reproduce;
 
 use self::glibc::Glibc;
-use self::sbom::Metadata;
+use self::sbom::LockedPackages;
 use crate::chore::{capture, cargo, find, run};
 
 /// What puts things together, looked for before the build.
@@ -89,7 +89,7 @@ pub(crate) fn dist(root: &Path, arguments: &[String]) -> anyhow::Result<()> {
     let shipped = dist.to.join("tidegate");
     let glibc = Glibc::of(&shipped)?;
     glibc.keep_promise(std::env::var_os("CI").is_some())?;
-    let metadata = Metadata::of(&dist.root)?;
+    let metadata = LockedPackages::of(&dist.root)?;
     notice::write(&dist, &metadata)?;
     let tree = tree::make(&dist, &shipped)?;
     // The tree of a Debian package has a folder more, so it comes last.

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 
 use super::Dist;
-use super::sbom::{Metadata, Package};
+use super::sbom::{LockedPackage, LockedPackages};
 
 /// The licence that is chosen where there is a choice.
 const CHOSEN: &str = "Apache-2.0";
@@ -26,7 +26,7 @@ const NAMES_BELOW: [&str; 3] = ["license", "licence", "notice"];
 ///
 /// # Errors
 /// When a crate's sources are not there.
-pub(super) fn write(dist: &Dist, metadata: &Metadata) -> anyhow::Result<PathBuf> {
+pub(super) fn write(dist: &Dist, metadata: &LockedPackages) -> anyhow::Result<PathBuf> {
     let mut notice = String::new();
     for source in ["NOTICE", "console/NOTICE.txt"] {
         let source = dist.source(source);
@@ -40,7 +40,7 @@ pub(super) fn write(dist: &Dist, metadata: &Metadata) -> anyhow::Result<PathBuf>
 }
 
 /// The part about crates.
-fn of_others(packages: &[&Package]) -> anyhow::Result<String> {
+fn of_others(packages: &[&LockedPackage]) -> anyhow::Result<String> {
     let mut notice = format!(
         "The program contains these crates, and Rust's standard library. Where a licence leaves the choice, {CHOSEN} is \
          chosen.\n\n"
@@ -132,7 +132,7 @@ mod tests {
     #[test]
     fn licences_that_must_be_shown_are_and_others_are_named() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-        let metadata = Metadata::of(root).unwrap();
+        let metadata = LockedPackages::of(root).unwrap();
         let notice = of_others(&metadata.reached().into_values().collect::<Vec<_>>()).unwrap();
         // Of a crate, of what one has in C below it, of a table of Unicode; and one that leaves the choice.
         for shown in ["Sean McArthur", "Microsoft Corporation", "UNICODE LICENSE V3", "\nanyhow 1."] {

@@ -19,14 +19,14 @@ const PACKAGE: &str = "tidegate";
 
 /// What cargo knows of all crates of the workspace.
 #[derive(Deserialize)]
-pub(super) struct Metadata {
-    packages: Vec<Package>,
+pub(super) struct LockedPackages {
+    packages: Vec<LockedPackage>,
     resolve: Resolve,
 }
 
 /// A crate.
 #[derive(Deserialize)]
-pub(super) struct Package {
+pub(super) struct LockedPackage {
     id: String,
     pub(super) name: String,
     pub(super) version: String,
@@ -35,7 +35,7 @@ pub(super) struct Package {
     manifest_path: PathBuf,
 }
 
-impl Package {
+impl LockedPackage {
     /// Its licence, as SPDX says it: a slash was written before that had expressions.
     pub(super) fn license(&self) -> Option<String> {
         Some(self.license.as_ref()?.replace('/', " OR "))
@@ -56,11 +56,11 @@ struct Resolve {
 #[derive(Deserialize)]
 struct Node {
     id: String,
-    deps: Vec<Edge>,
+    deps: Vec<DependencyEdge>,
 }
 
 #[derive(Deserialize)]
-struct Edge {
+struct DependencyEdge {
     pkg: String,
     dep_kinds: Vec<EdgeKind>,
 }
@@ -70,14 +70,14 @@ struct EdgeKind {
     kind: Option<String>,
 }
 
-impl Edge {
+impl DependencyEdge {
     /// Whether it is for tests alone.
     fn is_for_tests(&self) -> bool {
         self.dep_kinds.iter().all(|kind| kind.kind.as_deref() == Some("dev"))
     }
 }
 
-impl Metadata {
+impl LockedPackages {
     /// Asks cargo.
     ///
     /// # Errors
@@ -92,7 +92,7 @@ impl Metadata {
     }
 
     /// Everything that the binary reaches, by the name that it has in lists of packages.
-    pub(super) fn reached(&self) -> BTreeMap<String, &Package> {
+    pub(super) fn reached(&self) -> BTreeMap<String, &LockedPackage> {
         let (edges, packages) = (self.edges(), self.by_id());
         let own = self.own();
         let mut reached = BTreeSet::new();
@@ -105,11 +105,11 @@ impl Metadata {
         reached.iter().filter_map(|id| packages.get(id)).map(|it| (purl(it), *it)).collect()
     }
 
-    fn own(&self) -> Option<&Package> {
+    fn own(&self) -> Option<&LockedPackage> {
         self.packages.iter().find(|it| it.name == PACKAGE && it.source.is_none())
     }
 
-    fn by_id(&self) -> BTreeMap<&str, &Package> {
+    fn by_id(&self) -> BTreeMap<&str, &LockedPackage> {
         self.packages.iter().map(|it| (it.id.as_str(), it)).collect()
     }
 
@@ -128,12 +128,12 @@ impl Metadata {
 ///
 /// # Errors
 /// When there is no lock file.
-pub(super) fn write(dist: &Dist, metadata: &Metadata) -> anyhow::Result<()> {
+pub(super) fn write(dist: &Dist, metadata: &LockedPackages) -> anyhow::Result<()> {
     let bom = bom(metadata, &dist.root, &dist.version)?;
     std::fs::write(dist.to.join("tidegate.cdx.json"), format!("{bom:#}\n")).context("tidegate.cdx.json")
 }
 
-fn bom(metadata: &Metadata, root: &Path, version: &str) -> anyhow::Result<Value> {
+fn bom(metadata: &LockedPackages, root: &Path, version: &str) -> anyhow::Result<Value> {
     let lock = std::fs::read_to_string(root.join("Cargo.lock")).context("Cargo.lock")?;
     Ok(document(metadata, &digests(&lock)?, version))
 }
@@ -155,7 +155,7 @@ fn digests(lock: &str) -> anyhow::Result<BTreeMap<(String, String), String>> {
     Ok(lock.package.into_iter().filter_map(digest).collect())
 }
 
-fn document(metadata: &Metadata, digests: &BTreeMap<(String, String), String>, version: &str) -> Value {
+fn document(metadata: &LockedPackages, digests: &BTreeMap<(String, String), String>, version: &str) -> Value {
     let (edges, packages, found) = (metadata.edges(), metadata.by_id(), metadata.reached());
     let components: Vec<Value> = found
         .iter()
@@ -185,8 +185,8 @@ fn document(metadata: &Metadata, digests: &BTreeMap<(String, String), String>, v
     })
 }
 
-fn component(purl: &str, package: &Package, digests: &BTreeMap<(String, String), String>) -> Value {
-    let Package { name, version, .. } = package;
+fn component(purl: &str, package: &LockedPackage, digests: &BTreeMap<(String, String), String>) -> Value {
+    let LockedPackage { name, version, .. } = package;
     let mut component =
         json!({ "type": "library", "bom-ref": purl, "name": name, "version": version, "purl": purl });
     if let Some(license) = package.license() {
@@ -198,7 +198,7 @@ fn component(purl: &str, package: &Package, digests: &BTreeMap<(String, String),
     component
 }
 
-fn purl(package: &Package) -> String {
+fn purl(package: &LockedPackage) -> String {
     format!("pkg:cargo/{}@{}", package.name, package.version)
 }
 
@@ -209,7 +209,7 @@ mod tests {
     #[test]
     fn what_is_in_the_binary_is_listed_and_what_only_tests_need_is_not() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-        let bom = bom(&Metadata::of(root).unwrap(), root, "9.9.9").unwrap();
+        let bom = bom(&LockedPackages::of(root).unwrap(), root, "9.9.9").unwrap();
         let components = bom["components"].as_array().unwrap();
         let of = |name: &str| components.iter().find(|it| it["name"] == name);
         let tokio = of("tokio").unwrap();

@@ -18,7 +18,7 @@ const CALLS: u64 = 8;
 
 /// Where a thread that was chosen is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Point {
+pub(super) enum HoldPoint {
     /// Where it is.
     Here,
     /// At the entry to or the exit from a system call, after so many others.
@@ -50,9 +50,9 @@ impl Chance {
     }
 
     /// Half of the threads are held where they are, half at a system call to come.
-    pub(super) fn point(&mut self) -> Point {
+    pub(super) fn point(&mut self) -> HoldPoint {
         let drawn = self.next();
-        if drawn.is_multiple_of(2) { Point::Here } else { Point::SystemCall(drawn / 2 % CALLS) }
+        if drawn.is_multiple_of(2) { HoldPoint::Here } else { HoldPoint::SystemCall(drawn / 2 % CALLS) }
     }
 
     /// Time until the next thread is chosen; exponential, so that no rhythm of the tests is met.

@@ -21,7 +21,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 
 use self::chance::Chance;
-use self::tracer::{End, Run};
+use self::tracer::{TraceEnd, TracedRun};
 use crate::chore::capture;
 use crate::test_binaries::{Binary, TIMED, WAITING, build, built, named};
 
@@ -62,7 +62,7 @@ pub(crate) fn pauses(root: &Path, arguments: &[String]) -> anyhow::Result<()> {
         let log = logs.join(format!("{}.log", binary.name.replace('/', "-")));
         let run = run(binary, &arguments, seed, &log)?;
         println!("pauses: {}: {}", binary.name, told(&run, seed));
-        if run.end != End::Exit(0) {
+        if run.end != TraceEnd::Exit(0) {
             println!("{}", String::from_utf8_lossy(&std::fs::read(&log)?));
             failed.push(format!("{} --seed {seed}", binary.name));
         }
@@ -126,7 +126,7 @@ fn chosen(mut parts: Vec<Binary>, words: &[String]) -> Vec<Binary> {
     parts
 }
 
-fn run(binary: &Binary, arguments: &Arguments, seed: u64, log: &Path) -> anyhow::Result<Run> {
+fn run(binary: &Binary, arguments: &Arguments, seed: u64, log: &Path) -> anyhow::Result<TracedRun> {
     let output = File::create(log).with_context(|| log.display().to_string())?;
     let mut command = binary.command();
     if binary.tests.is_empty() {
@@ -139,12 +139,12 @@ fn run(binary: &Binary, arguments: &Arguments, seed: u64, log: &Path) -> anyhow:
 }
 
 /// `passed, 812 pauses of 96.3 s in all among 41 threads, seed 5`.
-fn told(run: &Run, seed: u64) -> String {
+fn told(run: &TracedRun, seed: u64) -> String {
     let end = match run.end {
-        End::Exit(0) => "passed".to_owned(),
-        End::Exit(code) => format!("FAILED with exit code {code}"),
-        End::Signal(signal) => format!("FAILED by signal {signal}"),
-        End::Overrun => "FAILED to end in time".to_owned(),
+        TraceEnd::Exit(0) => "passed".to_owned(),
+        TraceEnd::Exit(code) => format!("FAILED with exit code {code}"),
+        TraceEnd::Signal(signal) => format!("FAILED by signal {signal}"),
+        TraceEnd::Overrun => "FAILED to end in time".to_owned(),
     };
     let (paused, threads) = (run.paused.as_secs_f64(), run.threads);
     format!("{end}, {} pauses of {paused:.1} s in all among {threads} threads, seed {seed}", run.pauses)

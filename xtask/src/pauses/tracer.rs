@@ -37,7 +37,7 @@ use rustix::process::{
     PidfdFlags, WaitOptions, WaitStatus, kill_process, pidfd_open, pidfd_send_signal, wait,
 };
 
-use super::chance::{Chance, Point};
+use super::chance::{Chance, HoldPoint};
 
 /// So many threads at most are held at once; the rest of the program goes on.
 const HELD_MAX: usize = 3;
@@ -54,7 +54,7 @@ const SYSTEM_CALL: i32 = 5 | 0x80;
 
 /// How a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum TraceEnd {
     /// The program's exit code.
     Exit(i32),
     /// The signal that ended it.
@@ -65,9 +65,9 @@ pub(super) enum End {
 
 /// What a run was.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Run {
+pub(super) struct TracedRun {
     /// How it ended.
-    pub(super) end: End,
+    pub(super) end: TraceEnd,
     /// Number of pauses.
     pub(super) pauses: usize,
     /// Their sum.
@@ -77,10 +77,10 @@ pub(super) struct Run {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum State {
+enum ThreadState {
     Running,
     /// Interrupted, and not yet seen to stop.
-    Asked(Point),
+    Asked(HoldPoint),
     /// Runs on, stopping at system calls, and is held after so many.
     Armed(u64),
     Held {
@@ -90,21 +90,26 @@ enum State {
 
 #[derive(Debug)]
 struct Tracer {
-    threads: BTreeMap<Pid, State>,
+    threads: BTreeMap<Pid, ThreadState>,
     /// Processes that the test froze: no longer traced, so held by what survives their id's reuse.
     released: Vec<OwnedFd>,
     chance: Chance,
     next: Instant,
     main: Pid,
-    end: Option<End>,
-    run: Run,
+    end: Option<TraceEnd>,
+    run: TracedRun,
 }
 
 /// Runs `command` under pauses for `longest` at most; what it prints goes to `output`.
 ///
 /// # Errors
 /// When it cannot be started, or ptrace is not allowed here.
-pub(super) fn run(command: &Command, output: File, chance: Chance, longest: Duration) -> anyhow::Result<Run> {
+pub(super) fn run(
+    command: &Command,
+    output: File,
+    chance: Chance,
+    longest: Duration,
+) -> anyhow::Result<TracedRun> {
     let errors = output.try_clone().context("the output's second handle")?;
     let mut gate = behind_gate(command);
     let mut child =
@@ -136,7 +141,12 @@ fn behind_gate(command: &Command) -> Command {
     gate
 }
 
-fn trace(child: &mut Child, changes: &SignalFd, chance: Chance, longest: Duration) -> anyhow::Result<Run> {
+fn trace(
+    child: &mut Child,
+    changes: &SignalFd,
+    chance: Chance,
+    longest: Duration,
+) -> anyhow::Result<TracedRun> {
     let main = Pid::from_raw(i32::try_from(child.id()).context("a process id")?);
     let follow = Options::PTRACE_O_TRACECLONE
         | Options::PTRACE_O_TRACEFORK
@@ -150,13 +160,13 @@ fn trace(child: &mut Child, changes: &SignalFd, chance: Chance, longest: Duratio
 
     let start = now();
     let mut tracer = Tracer {
-        threads: BTreeMap::from([(main, State::Running)]),
+        threads: BTreeMap::from([(main, ThreadState::Running)]),
         released: Vec::new(),
         chance,
         next: start,
         main,
         end: None,
-        run: Run { end: End::Overrun, pauses: 0, paused: Duration::ZERO, threads: 1 },
+        run: TracedRun { end: TraceEnd::Overrun, pauses: 0, paused: Duration::ZERO, threads: 1 },
     };
     while tracer.end.is_none() && now() < start + longest {
         tracer.reap();
@@ -182,13 +192,13 @@ impl Tracer {
         if !status.stopped() {
             self.threads.remove(&pid);
             if pid == self.main {
-                let exit = status.exit_status().map(End::Exit);
-                self.end = exit.or_else(|| status.terminating_signal().map(End::Signal));
+                let exit = status.exit_status().map(TraceEnd::Exit);
+                self.end = exit.or_else(|| status.terminating_signal().map(TraceEnd::Signal));
             }
             return;
         }
         let known = self.threads.len();
-        let state = *self.threads.entry(pid).or_insert(State::Running);
+        let state = *self.threads.entry(pid).or_insert(ThreadState::Running);
         self.run.threads += self.threads.len() - known;
         let (signal, event) = ((status.as_raw() >> 8) & 0xff, status.as_raw() >> 16);
         match (event, state) {
@@ -199,18 +209,18 @@ impl Tracer {
                 // Gone if it was killed meanwhile, here and at every call below.
                 ptrace::detach(pid, None).unwrap_or_default();
             }
-            (EVENT_STOP, State::Asked(point)) => {
+            (EVENT_STOP, ThreadState::Asked(point)) => {
                 restart_interrupted_call(pid);
                 match point {
-                    Point::Here => self.hold(pid),
-                    Point::SystemCall(calls) => self.set(pid, State::Armed(calls)),
+                    HoldPoint::Here => self.hold(pid),
+                    HoldPoint::SystemCall(calls) => self.set(pid, ThreadState::Armed(calls)),
                 }
                 self.proceed(pid, None);
             }
-            (0, State::Armed(calls)) if signal == SYSTEM_CALL => {
+            (0, ThreadState::Armed(calls)) if signal == SYSTEM_CALL => {
                 match calls.checked_sub(1) {
                     None => self.hold(pid),
-                    Some(calls) => self.set(pid, State::Armed(calls)),
+                    Some(calls) => self.set(pid, ThreadState::Armed(calls)),
                 }
                 self.proceed(pid, None);
             }
@@ -219,66 +229,66 @@ impl Tracer {
         }
     }
 
-    fn set(&mut self, pid: Pid, state: State) {
+    fn set(&mut self, pid: Pid, state: ThreadState) {
         self.threads.insert(pid, state);
     }
 
     /// Holds a thread that stands still, unless enough are held.
     fn hold(&mut self, pid: Pid) {
-        let held = self.threads.values().filter(|state| matches!(state, State::Held { .. })).count();
+        let held = self.threads.values().filter(|state| matches!(state, ThreadState::Held { .. })).count();
         if held >= HELD_MAX {
-            return self.set(pid, State::Running);
+            return self.set(pid, ThreadState::Running);
         }
         let length = self.chance.length();
         self.run.pauses += 1;
         self.run.paused += length;
-        self.set(pid, State::Held { until: now() + length });
+        self.set(pid, ThreadState::Held { until: now() + length });
     }
 
     /// Lets a thread that stands still go on, as its state says.
     fn proceed(&self, pid: Pid, signal: Option<Signal>) {
         match self.threads.get(&pid) {
-            Some(State::Held { .. }) => {}
-            Some(State::Armed(_)) => ptrace::syscall(pid, signal).unwrap_or_default(),
+            Some(ThreadState::Held { .. }) => {}
+            Some(ThreadState::Armed(_)) => ptrace::syscall(pid, signal).unwrap_or_default(),
             _ => ptrace::cont(pid, signal).unwrap_or_default(),
         }
     }
 
     /// Ends the pauses whose time is up, and chooses a thread when it is time.
     fn act(&mut self, now: Instant) {
-        let over = |state: &State| matches!(state, State::Held { until } if *until <= now);
+        let over = |state: &ThreadState| matches!(state, ThreadState::Held { until } if *until <= now);
         let done: Vec<Pid> =
             self.threads.iter().filter(|(_, state)| over(state)).map(|(pid, _)| *pid).collect();
         for pid in done {
-            self.set(pid, State::Running);
+            self.set(pid, ThreadState::Running);
             self.proceed(pid, None);
         }
         if now < self.next {
             return;
         }
         self.next = now + self.chance.until_next();
-        let free = |state: &State| matches!(state, State::Running);
+        let free = |state: &ThreadState| matches!(state, ThreadState::Running);
         let running: Vec<Pid> =
             self.threads.iter().filter(|(_, state)| free(state)).map(|(pid, _)| *pid).collect();
         let chosen = self.chance.below(running.len());
         let point = self.chance.point();
         if let Some(pid) = running.get(chosen).filter(|pid| ptrace::interrupt(**pid).is_ok()) {
-            self.set(*pid, State::Asked(point));
+            self.set(*pid, ThreadState::Asked(point));
         }
     }
 
     /// When there is something to do again, if no thread changes before.
     fn earliest(&self) -> Instant {
         let ends = self.threads.values().filter_map(|state| match state {
-            State::Held { until } => Some(*until),
+            ThreadState::Held { until } => Some(*until),
             _ => None,
         });
         ends.fold(self.next, Instant::min)
     }
 
     /// Kills what is left, and waits until it is gone.
-    fn finish(mut self, changes: &SignalFd) -> anyhow::Result<Run> {
-        self.run.end = self.end.unwrap_or(End::Overrun);
+    fn finish(mut self, changes: &SignalFd) -> anyhow::Result<TracedRun> {
+        self.run.end = self.end.unwrap_or(TraceEnd::Overrun);
         for pid in self.threads.keys().filter_map(|pid| raw(*pid)) {
             kill_process(pid, rustix::process::Signal::KILL).unwrap_or_default();
         }

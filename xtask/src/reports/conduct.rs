@@ -14,7 +14,7 @@ use serde_json::Value;
 use super::claims::{ClaimRow, RowWork, SeedReport, StandPlan};
 use super::results::{RowResult, condensed};
 use super::stand::{ServersUse, Stand, empty_folder};
-use crate::bench::{MachineFacts, Server, binary, facts};
+use crate::bench::{MachineFacts, BenchServer, binary, facts};
 use crate::chore::{capture, cargo, run};
 
 /// Exit codes of the tester with a report: all thresholds met, one missed.
@@ -162,7 +162,7 @@ fn killed(root: &Path, report: &SeedReport, plan: &StandPlan, seconds: u32) -> a
     })
 }
 
-fn kill(node: &Server) -> anyhow::Result<()> {
+fn kill(node: &BenchServer) -> anyhow::Result<()> {
     let pid = i32::try_from(node.pid()).ok().and_then(Pid::from_raw).context("a process without a number")?;
     kill_process(pid, Signal::KILL).context("kill -9")
 }

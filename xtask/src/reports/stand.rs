@@ -15,7 +15,7 @@ use std::process::{Child, Command, Stdio};
 use anyhow::{Context, bail};
 
 use super::claims::{AskedService, CountedIn, Preparation, StandPlan};
-use crate::bench::{Connection, Server, Subject, binary, free_port, post, scratch_folder};
+use crate::bench::{BenchConnection, BenchServer, Subject, binary, free_port, post, scratch_folder};
 use crate::chore::{capture, find, run};
 
 /// Most connections of a node: fewer than descriptors of a process where those are 20,000.
@@ -38,10 +38,10 @@ pub(crate) struct Stand {
     /// Host and port that the load goes to.
     pub(crate) at: String,
     /// Processes of Tidegate.
-    pub(crate) nodes: Vec<Server>,
+    pub(crate) nodes: Vec<BenchServer>,
     pages: Vec<SocketAddr>,
-    stores: Vec<Server>,
-    _backend: Option<Server>,
+    stores: Vec<BenchServer>,
+    _backend: Option<BenchServer>,
     _wire: Option<DelayedWire>,
 }
 
@@ -102,7 +102,7 @@ impl Stand {
             command.args(["serve", "--config"]).arg(&path);
             let ready = SocketAddr::from((Ipv4Addr::LOCALHOST, own));
             let address = SocketAddr::from((host, port));
-            stand.nodes.push(Server::launch(Subject::Tidegate, folder, command, address, ready)?);
+            stand.nodes.push(BenchServer::launch(Subject::Tidegate, folder, command, address, ready)?);
             // What is the limiter's own is the listener of gRPC, which has no pages.
             if plan.service != AskedService::Limiter {
                 stand.pages.push(ready);
@@ -124,8 +124,8 @@ impl Stand {
     pub(crate) fn used(&self) -> ServersUse {
         let calls = self.pages.iter().filter_map(|page| store_calls(*page));
         ServersUse {
-            nodes: self.nodes.iter().map(Server::cpu_seconds).sum(),
-            stores: self.stores.iter().map(Server::cpu_seconds).sum(),
+            nodes: self.nodes.iter().map(BenchServer::cpu_seconds).sum(),
+            stores: self.stores.iter().map(BenchServer::cpu_seconds).sum(),
             calls: calls.reduce(|one, other| (one.0 + other.0, one.1 + other.1)),
         }
     }
@@ -192,22 +192,22 @@ impl NodeFile<'_> {
 }
 
 /// A server behind, and its port; only the port of one where the row has none.
-fn backend(root: &Path, plan: &StandPlan) -> anyhow::Result<(Option<Server>, u16)> {
+fn backend(root: &Path, plan: &StandPlan) -> anyhow::Result<(Option<BenchServer>, u16)> {
     let port = free_port()?;
     let Some(delay) = plan.backend_ms else { return Ok((None, port)) };
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let mut command = Command::new(binary(root));
     command.args(["stub", &address.to_string(), "--threads", "2", "--delay-ms", &delay.to_string()]);
-    let server = Server::launch(Subject::Tidegate, scratch_folder(port)?, command, address, address)?;
+    let server = BenchServer::launch(Subject::Tidegate, scratch_folder(port)?, command, address, address)?;
     Ok((Some(server), port))
 }
 
 /// The store's servers, and what the setting `store` says.
-fn stores(root: &Path, kind: CountedIn) -> anyhow::Result<(Vec<Server>, String)> {
+fn stores(root: &Path, kind: CountedIn) -> anyhow::Result<(Vec<BenchServer>, String)> {
     match kind {
         CountedIn::Memory => Ok((Vec::new(), "memory".to_owned())),
         CountedIn::Redis => {
-            let server = Server::start(root, Subject::RedisGet, None)?;
+            let server = BenchServer::start(root, Subject::RedisGet, None)?;
             let store = format!("redis://{}/0", server.address);
             Ok((vec![server], store))
         }
@@ -222,7 +222,7 @@ fn stores(root: &Path, kind: CountedIn) -> anyhow::Result<(Vec<Server>, String)>
     }
 }
 
-fn cluster_node() -> anyhow::Result<Server> {
+fn cluster_node() -> anyhow::Result<BenchServer> {
     let mut port = free_port()?;
     while port >= CLUSTER_PORT {
         port = free_port()?;
@@ -233,7 +233,7 @@ fn cluster_node() -> anyhow::Result<Server> {
     command.args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--cluster-enabled", "yes"]);
     command.args(["--port", &port.to_string(), "--dir"]).arg(&folder);
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-    Server::launch(Subject::RedisGet, folder, command, address, address)
+    BenchServer::launch(Subject::RedisGet, folder, command, address, address)
 }
 
 /// Waits until a cluster serves: `redis-cli` itself asks again and again, for five seconds.
@@ -272,7 +272,7 @@ fn wire(root: &Path) -> anyhow::Result<DelayedWire> {
 
 /// Has every client that must be denied use up what it has, in every process.
 fn spend(at: SocketAddr, processes: u32) -> anyhow::Result<()> {
-    let opened = (0..processes * SPENDERS).map(|_| Connection::open(at));
+    let opened = (0..processes * SPENDERS).map(|_| BenchConnection::open(at));
     let mut connections = opened.collect::<Result<Vec<_>, _>>()?;
     for client in 0..SPENT {
         let body = format!(r#"{{"client_id":"spent-{client}","resource":"spent"}}"#);
@@ -294,7 +294,7 @@ fn spend(at: SocketAddr, processes: u32) -> anyhow::Result<()> {
 fn open_the_breaker(at: SocketAddr) -> anyhow::Result<()> {
     let mut last = 0;
     for _ in 0..BREAKING {
-        let mut connection = Connection::open(at)?;
+        let mut connection = BenchConnection::open(at)?;
         connection.send(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")?;
         last = connection.receive()?.status;
     }
@@ -306,7 +306,7 @@ fn open_the_breaker(at: SocketAddr) -> anyhow::Result<()> {
 
 /// Calls of the store by a node, and the seconds that they took, by its metrics.
 fn store_calls(page: SocketAddr) -> Option<(f64, f64)> {
-    let mut connection = Connection::open(page).ok()?;
+    let mut connection = BenchConnection::open(page).ok()?;
     connection.send(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").ok()?;
     let reply = connection.receive().ok()?;
     if reply.status != 200 {

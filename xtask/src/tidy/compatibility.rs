@@ -10,7 +10,7 @@
 //! their date.
 
 use super::links::target_of;
-use super::references::Known;
+use super::references::KnownNames;
 use super::{Finding, TextFile};
 
 const PAGE: &str = "docs/compatibility.md";
@@ -24,7 +24,7 @@ const DEBIANS: &str = "## Debian's versions";
 const ON_ONE_LINE: [&str; 3] = [".txt", ".json", ".mod"];
 
 /// Versions that are not where their link leads, rows that no test shows, and images of other versions.
-pub(super) fn check(files: &[TextFile], known: &Known) -> Vec<Finding> {
+pub(super) fn check(files: &[TextFile], known: &KnownNames) -> Vec<Finding> {
     let Some(page) = files.iter().find(|file| file.path == PAGE) else { return Vec::new() };
     let mut findings = versions(page, files);
     findings.extend(rows(page, known));
@@ -112,7 +112,7 @@ fn stated<'p>(page: &'p TextFile, program: &str) -> Vec<&'p str> {
     versions
 }
 
-fn rows(page: &TextFile, known: &Known) -> Vec<Finding> {
+fn rows(page: &TextFile, known: &KnownNames) -> Vec<Finding> {
     let mut findings = Vec::new();
     // Whether the line before was of a table, and whether rows of that table name tests.
     let (mut is_in_table, mut is_shown) = (false, false);
@@ -152,7 +152,7 @@ mod tests {
 
     fn lines(page: &str, others: Vec<TextFile>) -> Vec<usize> {
         let files: Vec<TextFile> = others.into_iter().chain([file(PAGE, page)]).collect();
-        let known = Known::new("", &[], &files);
+        let known = KnownNames::new("", &[], &files);
         check(&files, &known).into_iter().map(|finding| finding.line).collect()
     }
 

@@ -7,11 +7,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use super::{Finding, Metadata};
+use super::{Finding, WorkspaceMetadata};
 use crate::source::{Source, starts_word};
 
 /// The root files of all targets of the workspace.
-pub(super) fn roots(metadata: &Metadata, root: &Path) -> Vec<String> {
+pub(super) fn roots(metadata: &WorkspaceMetadata, root: &Path) -> Vec<String> {
     let ours = metadata.packages.iter().filter(|package| metadata.workspace_members.contains(&package.id));
     let targets = ours.flat_map(|package| &package.targets);
     let inside = targets.filter_map(|target| Path::new(&target.src_path).strip_prefix(root).ok());

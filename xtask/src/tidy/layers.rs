@@ -9,7 +9,7 @@
 
 use std::path::Path;
 
-use super::{Dependency, Finding, Metadata, Package};
+use super::{Dependency, Finding, WorkspaceMetadata, WorkspacePackage};
 
 /// Height of each crate of the workspace; a crate may depend on lower ones only.
 const LAYERS: &[(&str, u8)] = &[
@@ -68,12 +68,12 @@ const PURE_TESTS: &[&str] = &["insta", "proptest", "serde_json", "tempfile", "to
 const GRAB_BAGS: &[&str] = &["core", "common", "util", "utils", "misc", "shared"];
 
 /// Every arrow that does not go down, and every guest in a pure crate.
-pub(super) fn check(metadata: &Metadata, root: &Path) -> Vec<Finding> {
+pub(super) fn check(metadata: &WorkspaceMetadata, root: &Path) -> Vec<Finding> {
     let ours = metadata.packages.iter().filter(|package| metadata.workspace_members.contains(&package.id));
     ours.flat_map(|package| check_package(package, root)).collect()
 }
 
-fn check_package(package: &Package, root: &Path) -> Vec<Finding> {
+fn check_package(package: &WorkspacePackage, root: &Path) -> Vec<Finding> {
     let manifest = Path::new(&package.manifest_path);
     let path = manifest.strip_prefix(root).unwrap_or(manifest).display().to_string();
     let text = std::fs::read_to_string(manifest).unwrap_or_default();
@@ -141,7 +141,7 @@ mod tests {
     }
 
     fn found_in(root: &Path, package: &str, dependency: &str, kind: Option<&str>) -> Vec<String> {
-        let package = Package {
+        let package = WorkspacePackage {
             id: "it".to_owned(),
             name: package.to_owned(),
             version: "0.1.0".to_owned(),
@@ -149,7 +149,8 @@ mod tests {
             dependencies: vec![Dependency { name: dependency.to_owned(), kind: kind.map(str::to_owned) }],
             targets: Vec::new(),
         };
-        let metadata = Metadata { packages: vec![package], workspace_members: vec!["it".to_owned()] };
+        let metadata =
+            WorkspaceMetadata { packages: vec![package], workspace_members: vec!["it".to_owned()] };
         check(&metadata, root).iter().map(ToString::to_string).collect()
     }
 

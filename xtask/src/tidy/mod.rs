@@ -61,19 +61,19 @@ impl fmt::Display for Finding {
 
 /// The part of `cargo metadata` that the rules read.
 #[derive(Deserialize)]
-struct Metadata {
-    packages: Vec<Package>,
+struct WorkspaceMetadata {
+    packages: Vec<WorkspacePackage>,
     workspace_members: Vec<String>,
 }
 
 #[derive(Deserialize)]
-struct Package {
+struct WorkspacePackage {
     id: String,
     name: String,
     version: String,
     manifest_path: String,
     dependencies: Vec<Dependency>,
-    targets: Vec<Target>,
+    targets: Vec<CargoTarget>,
 }
 
 #[derive(Deserialize)]
@@ -83,7 +83,7 @@ struct Dependency {
 }
 
 #[derive(Deserialize)]
-struct Target {
+struct CargoTarget {
     src_path: String,
 }
 
@@ -115,7 +115,7 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<()> {
     findings.extend(book::check(&files));
     findings.extend(book::check_api(&files)?);
     findings.extend(figures::check(&files));
-    let known = references::Known::read(root, &files)?;
+    let known = references::KnownNames::read(root, &files)?;
     findings.extend(references::check(&files, &known, |path| root.join(path).exists()));
     findings.extend(compatibility::check(&files, &known));
     findings.extend(faults::check(&sources, &files));
@@ -144,7 +144,7 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn metadata(root: &Path) -> anyhow::Result<Metadata> {
+fn metadata(root: &Path) -> anyhow::Result<WorkspaceMetadata> {
     let output = cargo()
         .args(["metadata", "--format-version", "1", "--locked", "--filter-platform", PLATFORM])
         .current_dir(root)

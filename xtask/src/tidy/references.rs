@@ -24,14 +24,14 @@ const FUNCTIONS: [(&str, &str); 4] = [(".rs", "fn "), (".py", "def "), (".go", "
 const MADE: &[&str] = &["fuzz/artifacts", "fuzz/corpus"];
 
 /// The names that `make` and `cargo xtask` answer to, and those of all functions.
-pub(super) struct Known {
+pub(super) struct KnownNames {
     targets: BTreeSet<String>,
     chores: BTreeSet<String>,
     functions: BTreeSet<String>,
     settings: BTreeSet<String>,
 }
 
-impl Known {
+impl KnownNames {
     /// Reads the `Makefile`'s targets, and the functions of `files`.
     pub(super) fn read(root: &Path, files: &[TextFile]) -> anyhow::Result<Self> {
         let makefile = std::fs::read_to_string(root.join("Makefile")).context("Makefile")?;
@@ -56,7 +56,7 @@ impl Known {
 }
 
 /// Every mention of something that is not there.
-pub(super) fn check(files: &[TextFile], known: &Known, exists: impl Fn(&str) -> bool) -> Vec<Finding> {
+pub(super) fn check(files: &[TextFile], known: &KnownNames, exists: impl Fn(&str) -> bool) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in files.iter().filter(|file| file.path != "CHANGELOG.md") {
         let is_document = file.path.ends_with(".md");
@@ -106,7 +106,7 @@ fn is_test(word: &str) -> bool {
 
 fn missing(
     mention: &str,
-    known: &Known,
+    known: &KnownNames,
     is_document: bool,
     exists: &impl Fn(&str) -> bool,
 ) -> Option<String> {
@@ -146,7 +146,7 @@ mod tests {
 
     fn lines(path: &str, text: &str) -> Vec<usize> {
         let test = TextFile { path: "t.rs".to_owned(), text: "fn a_test_that_is_there() {}".to_owned() };
-        let known = Known::new("run: setup ## x\n\tcargo build\n.PHONY: a\n", &[("tidy", "")], &[test]);
+        let known = KnownNames::new("run: setup ## x\n\tcargo build\n.PHONY: a\n", &[("tidy", "")], &[test]);
         let files = [TextFile { path: path.to_owned(), text: text.to_owned() }];
         check(&files, &known, |path| path == "docs/a.md").into_iter().map(|finding| finding.line).collect()
     }
@@ -175,7 +175,7 @@ mod tests {
             file("A.java", "  void four() throws Exception {"),
             file("a.md", "fn five() {}"),
         ];
-        let known = Known::new("", &[], &files);
+        let known = KnownNames::new("", &[], &files);
         let found = ["one", "two", "TestThree", "four", "five"].map(|name| known.has_function(name));
         assert_eq!(found, [true, true, true, true, false]);
     }

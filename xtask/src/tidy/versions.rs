@@ -9,7 +9,7 @@ use std::path::Path;
 use anyhow::Context;
 use serde::Deserialize;
 
-use super::{Finding, Metadata};
+use super::{Finding, WorkspaceMetadata};
 
 #[derive(Deserialize)]
 struct Deny {
@@ -30,7 +30,7 @@ struct Skip {
 }
 
 /// Duplicates that are not admitted, and admissions without a duplicate.
-pub(super) fn check(metadata: &Metadata, root: &Path) -> anyhow::Result<Vec<Finding>> {
+pub(super) fn check(metadata: &WorkspaceMetadata, root: &Path) -> anyhow::Result<Vec<Finding>> {
     let text = std::fs::read_to_string(root.join("deny.toml")).context("deny.toml")?;
     let packages = metadata.packages.iter().map(|package| (package.name.as_str(), package.version.as_str()));
     compare(packages, &text)

@@ -113,12 +113,12 @@ pub fn routes_of(
 struct Listed {
     resource: &'static Resource,
     revision: Revision,
-    documents: Vec<ListedDocument>,
+    documents: Vec<DocumentInList>,
     /// Where the next page begins, of a list in pages.
     next: Option<Arc<str>>,
 }
 
-struct ListedDocument {
+struct DocumentInList {
     field: &'static str,
     origin: Origin,
     document: Value,
@@ -138,7 +138,7 @@ impl Serialize for Listed {
     }
 }
 
-impl Serialize for ListedDocument {
+impl Serialize for DocumentInList {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut document = serializer.serialize_map(None)?;
         document.serialize_entry("origin", self.origin.word())?;
@@ -186,7 +186,7 @@ async fn list(
     let documents = page_of.iter().filter_map(|name| {
         let (document, origin) = in_force(&parts, resource.kind, name)?;
         let is_used = parts.is_used(resource.kind, name);
-        Some(ListedDocument { field: resource.fields[1], origin, document, is_used })
+        Some(DocumentInList { field: resource.fields[1], origin, document, is_used })
     });
     let revision = parts.documents().revision();
     Ok(tagged(revision, Listed { resource, revision, documents: documents.collect(), next }))

@@ -21,7 +21,7 @@ pub(super) struct PolicyList {
 
 /// One policy in a list.
 #[derive(ToSchema)]
-#[expect(dead_code, reason = "it describes documents::ListedDocument in the OpenAPI document")]
+#[expect(dead_code, reason = "it describes documents::DocumentInList in the OpenAPI document")]
 pub(super) struct ListedPolicy {
     /// `built-in`, `file` or `stored`.
     origin: String,
@@ -49,7 +49,7 @@ pub(super) struct DocumentList {
 
 /// One document in a list.
 #[derive(ToSchema)]
-#[expect(dead_code, reason = "it describes documents::ListedDocument in the OpenAPI document")]
+#[expect(dead_code, reason = "it describes documents::DocumentInList in the OpenAPI document")]
 pub(super) struct ListedDocument {
     /// `file` or `stored`.
     origin: String,

@@ -25,8 +25,8 @@ use crate::time::Tick;
 /// Clients and where they were.
 #[derive(Clone, Debug)]
 pub struct AffinityTable<K, V> {
-    young: HashMap<K, Bound<V>>,
-    old: HashMap<K, Bound<V>>,
+    young: HashMap<K, BoundServer<V>>,
+    old: HashMap<K, BoundServer<V>>,
     /// Most entries of a generation.
     half: usize,
     /// Nanoseconds after which a client that did not come back is forgotten.
@@ -35,14 +35,14 @@ pub struct AffinityTable<K, V> {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Bound<V> {
+struct BoundServer<V> {
     to: V,
     seen: Tick,
     /// Connections that are open there.
     open: u32,
 }
 
-impl<V> Bound<V> {
+impl<V> BoundServer<V> {
     fn is_idle(&self, idle: u64, now: Tick) -> bool {
         self.open == 0 && now.since(self.seen) >= idle
     }
@@ -80,7 +80,7 @@ impl<K: Hash + Eq, V: Clone + PartialEq> AffinityTable<K, V> {
             return None;
         }
         let to = bound.to.clone();
-        self.insert(client.clone(), Bound { seen: now, ..bound }, now);
+        self.insert(client.clone(), BoundServer { seen: now, ..bound }, now);
         Some(to)
     }
 
@@ -95,7 +95,7 @@ impl<K: Hash + Eq, V: Clone + PartialEq> AffinityTable<K, V> {
     pub fn enter(&mut self, client: K, to: V, now: Tick) {
         let before = self.young.get(&client).or_else(|| self.old.get(&client));
         let open = before.filter(|bound| bound.to == to).map_or(0, |bound| bound.open);
-        self.insert(client, Bound { to, seen: now, open: open.saturating_add(1) }, now);
+        self.insert(client, BoundServer { to, seen: now, open: open.saturating_add(1) }, now);
     }
 
     /// Takes note that a connection of the client at `to` has ended. It was there until now, unless it went elsewhere since.
@@ -107,11 +107,11 @@ impl<K: Hash + Eq, V: Clone + PartialEq> AffinityTable<K, V> {
                 bound.seen = now.max(bound.seen);
             }
             Some(_) => {}
-            None => self.insert(client, Bound { to, seen: now, open: 0 }, now),
+            None => self.insert(client, BoundServer { to, seen: now, open: 0 }, now),
         }
     }
 
-    fn insert(&mut self, client: K, bound: Bound<V>, now: Tick) {
+    fn insert(&mut self, client: K, bound: BoundServer<V>, now: Tick) {
         if self.young.len() >= self.half && !self.young.contains_key(&client) {
             let aged = mem::take(&mut self.young);
             let forgotten = mem::replace(&mut self.old, aged);

@@ -14,14 +14,14 @@ use crate::time::{SECOND, Tick};
 
 /// What further attempts are allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Settings {
+pub struct BudgetSettings {
     /// Further attempts per hundred requests.
     pub percent: u32,
     /// Further attempts that are allowed in any second, however few requests there are.
     pub least_per_second: u32,
 }
 
-impl Default for Settings {
+impl Default for BudgetSettings {
     fn default() -> Self {
         Self { percent: 10, least_per_second: 10 }
     }
@@ -30,7 +30,7 @@ impl Default for Settings {
 /// The requests and further attempts of this second and the one before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
-    settings: Settings,
+    settings: BudgetSettings,
     second: u64,
     requests: [u32; 2],
     attempts: [u32; 2],
@@ -39,7 +39,7 @@ pub struct Budget {
 impl Budget {
     /// An unspent budget.
     #[must_use]
-    pub fn new(settings: Settings) -> Self {
+    pub fn new(settings: BudgetSettings) -> Self {
         Self { settings, second: 0, requests: [0; 2], attempts: [0; 2] }
     }
 

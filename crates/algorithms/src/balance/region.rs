@@ -206,7 +206,7 @@ pub enum Unplaced {
 pub struct Layout {
     members: Vec<Member>,
     /// By priority; within it in no order that matters.
-    zones: Vec<Zone>,
+    zones: Vec<RegionZone>,
     /// Zone after zone.
     placed: Vec<PlacedMember>,
 }
@@ -240,7 +240,7 @@ impl PlacedMember {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Zone {
+struct RegionZone {
     /// Its first one, which is where all of them are.
     like: Member,
     first: usize,
@@ -259,11 +259,11 @@ impl Layout {
         let mut sorted: Vec<(usize, &Member)> = members.iter().enumerate().collect();
         // Stable, so that members of a zone stay in their order.
         sorted.sort_by_key(|(_, member)| zone_of(member));
-        let mut zones: Vec<Zone> = Vec::new();
+        let mut zones: Vec<RegionZone> = Vec::new();
         for (place, (_, member)) in sorted.iter().enumerate() {
             match zones.last_mut() {
                 Some(zone) if zone_of(&zone.like) == zone_of(member) => zone.end = place + 1,
-                _ => zones.push(Zone { like: **member, first: place, end: place + 1 }),
+                _ => zones.push(RegionZone { like: **member, first: place, end: place + 1 }),
             }
         }
         let placed = sorted.into_iter().map(|(index, member)| PlacedMember::new(index, member)).collect();
@@ -318,7 +318,7 @@ impl Layout {
     /// The best of a zone, and whether any of it is to be used.
     fn best_of(
         &self,
-        zone: &Zone,
+        zone: &RegionZone,
         tier: Tier,
         spill: Spill,
         load: &impl Fn(usize) -> Option<Load>,

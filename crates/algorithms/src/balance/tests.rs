@@ -129,7 +129,7 @@ proptest! {
     /// what the estimate of the second can be off by.
     #[test]
     fn a_budget_holds_in_every_second(rate in 1u64..2_000, percent in 1u32..50) {
-        let settings = budget::Settings { percent, least_per_second: 10 };
+        let settings = budget::BudgetSettings { percent, least_per_second: 10 };
         let mut budget = Budget::new(settings);
         let mut granted = Vec::new();
         for number in 0..rate * 3 {
@@ -149,7 +149,7 @@ proptest! {
 
 #[test]
 fn an_outage_at_full_load_costs_a_tenth_more_attempts() {
-    let mut budget = Budget::new(budget::Settings::default());
+    let mut budget = Budget::new(budget::BudgetSettings::default());
     let mut further = 0;
     for number in 0..60_000_u64 {
         let now = Tick(number * SECOND / 1_000);

@@ -31,7 +31,7 @@
 mod window;
 
 use crate::time::{SECOND, Tick};
-use window::{Counts, Recent};
+use window::{CallCounts, Recent};
 pub use window::{MAX_CALLS, Window};
 
 /// When a breaker opens and for how long.
@@ -132,7 +132,7 @@ pub struct Breaker {
     settings: Settings,
     /// Counts the changes of `state`.
     generation: u64,
-    state: State,
+    state: CircuitState,
     recent: Recent,
     /// The pause of the last time that it opened.
     pause: u64,
@@ -141,17 +141,17 @@ pub struct Breaker {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum State {
+enum CircuitState {
     Closed,
     /// With the calls that opened it.
     Open {
         since: Tick,
-        counts: Counts,
+        counts: CallCounts,
     },
     HalfOpen {
         since: Tick,
         admitted: u32,
-        counts: Counts,
+        counts: CallCounts,
     },
 }
 
@@ -169,25 +169,25 @@ impl Breaker {
         };
         let recent = Recent::new(settings.window, settings.minimum_calls);
         let pause = settings.first_pause;
-        Self { settings, generation: 0, state: State::Closed, recent, pause, closed: None }
+        Self { settings, generation: 0, state: CircuitState::Closed, recent, pause, closed: None }
     }
 
     /// Leave to make a call at `now`, if it may be made.
     pub fn admit(&mut self, now: Tick) -> Option<Pass> {
         match &mut self.state {
-            State::Closed => {}
-            State::Open { since, .. } => {
+            CircuitState::Closed => {}
+            CircuitState::Open { since, .. } => {
                 if now.since(*since) < self.pause {
                     return None;
                 }
-                self.enter(State::HalfOpen { since: now, admitted: 1, counts: Counts::default() });
+                self.enter(CircuitState::HalfOpen { since: now, admitted: 1, counts: CallCounts::default() });
             }
-            State::HalfOpen { since, admitted, .. } => {
+            CircuitState::HalfOpen { since, admitted, .. } => {
                 if *admitted < self.settings.trials {
                     *admitted += 1;
                 } else if now.since(*since) >= self.settings.pause {
                     // Trials are missing since the longest pause: their callers are gone.
-                    self.enter(State::HalfOpen { since: now, admitted: 1, counts: Counts::default() });
+                    self.enter(CircuitState::HalfOpen { since: now, admitted: 1, counts: CallCounts::default() });
                 } else {
                     return None;
                 }
@@ -201,9 +201,9 @@ impl Breaker {
         if pass.generation != self.generation {
             return Change::None;
         }
-        let one = Counts::of(outcome.failed, outcome.took > self.settings.slow_after);
+        let one = CallCounts::of(outcome.failed, outcome.took > self.settings.slow_after);
         match &mut self.state {
-            State::Closed => {
+            CircuitState::Closed => {
                 let counts = self.recent.add(one, now);
                 if counts.calls >= self.settings.minimum_calls
                     && self.settings.are_exceeded(counts, counts.calls)
@@ -213,14 +213,14 @@ impl Breaker {
                 }
                 Change::None
             }
-            State::HalfOpen { counts, .. } => {
+            CircuitState::HalfOpen { counts, .. } => {
                 *counts = counts.plus(one);
                 let (counts, trials) = (*counts, self.settings.trials);
                 if self.settings.share_exceeds(counts, trials) {
                     self.open(counts, now);
                     Change::Reopened
                 } else if !self.settings.share_exceeds(counts.at_worst(trials), trials) {
-                    self.enter(State::Closed);
+                    self.enter(CircuitState::Closed);
                     self.closed = Some(now);
                     Change::Closed
                 } else {
@@ -228,13 +228,13 @@ impl Breaker {
                 }
             }
             // Invariant: no pass is of a generation that is open.
-            State::Open { .. } => Change::None,
+            CircuitState::Open { .. } => Change::None,
         }
     }
 
     /// Takes back a pass whose call has no outcome: it was not made, or its caller left.
     pub fn cancel(&mut self, pass: Pass) {
-        if let State::HalfOpen { admitted, .. } = &mut self.state
+        if let CircuitState::HalfOpen { admitted, .. } = &mut self.state
             && pass.generation == self.generation
         {
             *admitted = admitted.saturating_sub(1);
@@ -243,8 +243,8 @@ impl Breaker {
 
     /// Lets trials through without waiting for the pause to end, since a health check passed.
     pub fn end_pause(&mut self, now: Tick) {
-        if matches!(self.state, State::Open { .. }) {
-            self.enter(State::HalfOpen { since: now, admitted: 0, counts: Counts::default() });
+        if matches!(self.state, CircuitState::Open { .. }) {
+            self.enter(CircuitState::HalfOpen { since: now, admitted: 0, counts: CallCounts::default() });
         }
     }
 
@@ -252,9 +252,9 @@ impl Breaker {
     #[must_use]
     pub fn phase(&self) -> Phase {
         match self.state {
-            State::Closed => Phase::Closed,
-            State::Open { .. } => Phase::Open,
-            State::HalfOpen { .. } => Phase::HalfOpen,
+            CircuitState::Closed => Phase::Closed,
+            CircuitState::Open { .. } => Phase::Open,
+            CircuitState::HalfOpen { .. } => Phase::HalfOpen,
         }
     }
 
@@ -267,7 +267,7 @@ impl Breaker {
     /// The pause that it is in, or whose trials are under way, in nanoseconds; `None`: it is closed.
     #[must_use]
     pub fn pause(&self) -> Option<u64> {
-        (!matches!(self.state, State::Closed)).then_some(self.pause)
+        (!matches!(self.state, CircuitState::Closed)).then_some(self.pause)
     }
 
     /// Nanoseconds until a call can be admitted, 0 if one can now. What trials under way will say is
@@ -275,10 +275,10 @@ impl Breaker {
     #[must_use]
     pub fn wait(&self, now: Tick) -> u64 {
         match self.state {
-            State::Closed => 0,
-            State::HalfOpen { admitted, .. } if admitted < self.settings.trials => 0,
-            State::HalfOpen { since, .. } => self.settings.pause.saturating_sub(now.since(since)),
-            State::Open { since, .. } => self.pause.saturating_sub(now.since(since)),
+            CircuitState::Closed => 0,
+            CircuitState::HalfOpen { admitted, .. } if admitted < self.settings.trials => 0,
+            CircuitState::HalfOpen { since, .. } => self.settings.pause.saturating_sub(now.since(since)),
+            CircuitState::Open { since, .. } => self.pause.saturating_sub(now.since(since)),
         }
     }
 
@@ -293,23 +293,23 @@ impl Breaker {
     #[must_use]
     pub fn recent(&self, now: Tick) -> (u32, u32, u32) {
         let counts = match self.state {
-            State::Closed => self.recent.counts(now),
-            State::Open { counts, .. } | State::HalfOpen { counts, .. } => counts,
+            CircuitState::Closed => self.recent.counts(now),
+            CircuitState::Open { counts, .. } | CircuitState::HalfOpen { counts, .. } => counts,
         };
         (counts.calls, counts.failed, counts.slow)
     }
 
     /// Opens it for the first pause, or for twice the last one: if trials have failed, or it was closed for less than that.
-    fn open(&mut self, counts: Counts, now: Tick) {
+    fn open(&mut self, counts: CallCounts, now: Tick) {
         let is_again = self.is_open() || self.closed.is_some_and(|closed| now.since(closed) < self.pause);
         self.pause = match is_again {
             true => self.pause.saturating_mul(2).min(self.settings.pause),
             false => self.settings.first_pause,
         };
-        self.enter(State::Open { since: now, counts });
+        self.enter(CircuitState::Open { since: now, counts });
     }
 
-    fn enter(&mut self, state: State) {
+    fn enter(&mut self, state: CircuitState) {
         self.generation += 1;
         self.state = state;
         self.recent.clear();
@@ -317,14 +317,14 @@ impl Breaker {
 }
 
 impl Settings {
-    fn are_exceeded(&self, counts: Counts, of: u32) -> bool {
+    fn are_exceeded(&self, counts: CallCounts, of: u32) -> bool {
         let failures_suffice = counts.failed >= self.minimum_failures;
         (failures_suffice && reaches(counts.failed, self.failure_percent, of))
             || reaches(counts.slow, self.slow_percent, of)
     }
 
     /// The same without a floor under the failures, since trials are few.
-    fn share_exceeds(&self, counts: Counts, of: u32) -> bool {
+    fn share_exceeds(&self, counts: CallCounts, of: u32) -> bool {
         reaches(counts.failed, self.failure_percent, of) || reaches(counts.slow, self.slow_percent, of)
     }
 }

@@ -269,7 +269,7 @@ proptest! {
         for gap in gaps {
             now += gap;
             ends.push(now);
-            let counted = recent.add(Counts::of(true, false), Tick(now)).calls as usize;
+            let counted = recent.add(CallCounts::of(true, false), Tick(now)).calls as usize;
             let within = |age: u64| ends.iter().filter(|end| now - **end < age).count();
             prop_assert!(within(900) <= counted && counted <= within(1_000));
         }
@@ -283,7 +283,7 @@ proptest! {
         let mut recent = Recent::new(Window::Calls(size), 1);
         for end in 1..=calls.len() {
             let (failed, slow) = calls[end - 1];
-            let counts = recent.add(Counts::of(failed, slow), Tick(0));
+            let counts = recent.add(CallCounts::of(failed, slow), Tick(0));
             let last = &calls[end.saturating_sub(size as usize)..end];
             prop_assert_eq!(counts.calls as usize, last.len());
             prop_assert_eq!(counts.failed as usize, last.iter().filter(|call| call.0).count());

@@ -26,13 +26,13 @@ const SLOW: u8 = 2;
 
 /// Calls, and how many of them failed or were slow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Counts {
+pub(super) struct CallCounts {
     pub(super) calls: u32,
     pub(super) failed: u32,
     pub(super) slow: u32,
 }
 
-impl Counts {
+impl CallCounts {
     /// One call.
     pub(super) fn of(failed: bool, slow: bool) -> Self {
         Self { calls: 1, failed: u32::from(failed), slow: u32::from(slow) }
@@ -72,8 +72,8 @@ impl Counts {
 /// The calls in the window.
 #[derive(Clone, Debug)]
 pub(super) enum Recent {
-    Calls { ring: Box<[u8]>, next: usize, sum: Counts },
-    Span { slot_length: u64, slots: Box<[(u64, Counts); SLOTS]> },
+    Calls { ring: Box<[u8]>, next: usize, sum: CallCounts },
+    Span { slot_length: u64, slots: Box<[(u64, CallCounts); SLOTS]> },
 }
 
 impl Recent {
@@ -81,21 +81,21 @@ impl Recent {
         match window {
             Window::Calls(calls) => {
                 let calls = calls.max(minimum_calls).clamp(1, MAX_CALLS);
-                Self::Calls { ring: vec![0; calls as usize].into(), next: 0, sum: Counts::default() }
+                Self::Calls { ring: vec![0; calls as usize].into(), next: 0, sum: CallCounts::default() }
             }
             Window::Span(nanos) => Self::Span {
                 slot_length: (nanos / SLOTS as u64).max(1),
-                slots: Box::new([(0, Counts::default()); SLOTS]),
+                slots: Box::new([(0, CallCounts::default()); SLOTS]),
             },
         }
     }
 
     /// Adds a call that ended at `now`; what the window then holds.
-    pub(super) fn add(&mut self, one: Counts, now: Tick) -> Counts {
+    pub(super) fn add(&mut self, one: CallCounts, now: Tick) -> CallCounts {
         match self {
             Self::Calls { ring, next, sum } => {
                 if sum.calls as usize == ring.len() {
-                    *sum = sum.minus(Counts::from_byte(ring[*next]));
+                    *sum = sum.minus(CallCounts::from_byte(ring[*next]));
                 }
                 ring[*next] = one.to_byte();
                 *next = (*next + 1) % ring.len();
@@ -107,7 +107,7 @@ impl Recent {
                 let (held, counts) = &mut slots[(number % SLOTS as u64) as usize];
                 // A clock that went back counts in the newer slot that is there.
                 if *held < number {
-                    (*held, *counts) = (number, Counts::default());
+                    (*held, *counts) = (number, CallCounts::default());
                 }
                 *counts = counts.plus(one);
                 self.counts(now)
@@ -116,21 +116,21 @@ impl Recent {
     }
 
     /// What the window holds at `now`.
-    pub(super) fn counts(&self, now: Tick) -> Counts {
+    pub(super) fn counts(&self, now: Tick) -> CallCounts {
         match self {
             Self::Calls { sum, .. } => *sum,
             Self::Span { slot_length, slots } => {
                 let number = now.0 / slot_length;
                 let in_span = slots.iter().filter(|(held, _)| held + SLOTS as u64 > number);
-                in_span.fold(Counts::default(), |sum, (_, counts)| sum.plus(*counts))
+                in_span.fold(CallCounts::default(), |sum, (_, counts)| sum.plus(*counts))
             }
         }
     }
 
     pub(super) fn clear(&mut self) {
         match self {
-            Self::Calls { next, sum, .. } => (*next, *sum) = (0, Counts::default()),
-            Self::Span { slots, .. } => **slots = [(0, Counts::default()); SLOTS],
+            Self::Calls { next, sum, .. } => (*next, *sum) = (0, CallCounts::default()),
+            Self::Span { slots, .. } => **slots = [(0, CallCounts::default()); SLOTS],
         }
     }
 }

@@ -43,7 +43,7 @@ pub struct Calendar {
 
 /// What is kept per key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Count {
+pub struct CalendarCount {
     /// Civil time at which the period ends.
     pub end: Wall,
     /// Units spent in it.
@@ -68,13 +68,13 @@ impl Calendar {
     pub(super) fn charge(&self, state: &mut State, now: Now, cost: u64) {
         let period = self.settle(state, now);
         let count = period.count.saturating_add(narrow(cost));
-        *state = State::Calendar(Count { count, ..period });
+        *state = State::Calendar(CalendarCount { count, ..period });
     }
 
     pub(super) fn refund(&self, state: &mut State, now: Now, cost: u64) {
         let period = self.settle(state, now);
         let count = period.count.saturating_sub(narrow(cost));
-        *state = State::Calendar(Count { count, ..period });
+        *state = State::Calendar(CalendarCount { count, ..period });
     }
 
     /// The end of the period that `wall` is in, always later than `wall`. Stores that decide by
@@ -107,22 +107,22 @@ impl Calendar {
     }
 
     /// The period that `now` is in, with what is counted in it.
-    fn settle(&self, state: &mut State, now: Now) -> Count {
+    fn settle(&self, state: &mut State, now: Now) -> CalendarCount {
         if let State::Calendar(count) = state
             && count.period == self.period
             && (1..=self.period.longest()).contains(&count.end.0.saturating_sub(now.wall.0))
         {
-            return Count { count: count.count.min(narrow(self.limit)), ..*count };
+            return CalendarCount { count: count.count.min(narrow(self.limit)), ..*count };
         }
         let end = self.end_of_period(now.wall);
         let used = state.used(now).min(self.limit);
-        let count = Count { end, count: narrow(used), period: self.period };
+        let count = CalendarCount { end, count: narrow(used), period: self.period };
         *state = State::Calendar(count);
         count
     }
 }
 
-impl Count {
+impl CalendarCount {
     pub(super) fn used(&self, now: Now) -> u64 {
         if now.wall < self.end { u64::from(self.count) } else { 0 }
     }

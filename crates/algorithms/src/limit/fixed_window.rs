@@ -18,7 +18,7 @@ pub struct FixedWindow {
 
 /// What is kept per key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Count {
+pub struct WindowCount {
     /// End of the window that is counted.
     pub end: Tick,
     /// Units spent in it.
@@ -43,34 +43,34 @@ impl FixedWindow {
     pub(super) fn charge(&self, state: &mut State, now: Now, cost: u64) {
         let window = self.settle(state, now);
         let count = window.count.saturating_add(narrow(cost));
-        *state = State::FixedWindow(Count { count, ..window });
+        *state = State::FixedWindow(WindowCount { count, ..window });
     }
 
     pub(super) fn refund(&self, state: &mut State, now: Now, cost: u64) {
         let window = self.settle(state, now);
         let count = window.count.saturating_sub(narrow(cost));
-        *state = State::FixedWindow(Count { count, ..window });
+        *state = State::FixedWindow(WindowCount { count, ..window });
     }
 
     /// The window that `now` is in, with what is counted in it. What another window or algorithm
     /// had counted is taken over once, here, so that the wait promised for it holds.
-    fn settle(&self, state: &mut State, now: Now) -> Count {
+    fn settle(&self, state: &mut State, now: Now) -> WindowCount {
         let length = u64::from(self.seconds) * SECOND;
         if let State::FixedWindow(count) = state
             && count.seconds == self.seconds
             && (1..=length).contains(&count.end.since(now.tick))
         {
-            return Count { count: count.count.min(narrow(self.limit)), ..*count };
+            return WindowCount { count: count.count.min(narrow(self.limit)), ..*count };
         }
         let end = Tick((now.tick.0 / length).saturating_add(1).saturating_mul(length));
         let used = state.used(now).min(self.limit);
-        let count = Count { end, count: narrow(used), seconds: self.seconds };
+        let count = WindowCount { end, count: narrow(used), seconds: self.seconds };
         *state = State::FixedWindow(count);
         count
     }
 }
 
-impl Count {
+impl WindowCount {
     pub(super) fn used(&self, now: Now) -> u64 {
         if now.tick < self.end { u64::from(self.count) } else { 0 }
     }

@@ -68,11 +68,11 @@ pub enum State {
     /// Of a token or leaky bucket.
     Bucket(bucket::Debt),
     /// Of a fixed window.
-    FixedWindow(fixed_window::Count),
+    FixedWindow(fixed_window::WindowCount),
     /// Of a sliding counter.
-    SlidingCounter(sliding_counter::Counts),
+    SlidingCounter(sliding_counter::SlidingCounts),
     /// Of a calendar quota.
-    Calendar(calendar::Count),
+    Calendar(calendar::CalendarCount),
     /// Of a sliding log.
     SlidingLog(Box<sliding_log::Log>),
     /// Of a concurrency limit.

@@ -29,7 +29,7 @@ pub struct SlidingCounter {
 /// What is kept per key. Packed, because 4 bytes of padding would make every state 32 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(Rust, packed(4))]
-pub struct Counts {
+pub struct SlidingCounts {
     /// Start of the current window.
     pub start: Tick,
     /// Units spent in the window before it.
@@ -49,7 +49,7 @@ impl SlidingCounter {
             let reset = counts.reset(now, u64::from(counts.current) + cost);
             let remaining = self.limit - wanted;
             let current = narrow(u64::from(counts.current) + cost + remaining);
-            let next = self.wait(&Counts { current, ..counts }, now, 1);
+            let next = self.wait(&SlidingCounts { current, ..counts }, now, 1);
             Verdict::allowed(self.limit, remaining, reset, next)
         } else {
             let remaining = self.limit.saturating_sub(estimate);
@@ -61,14 +61,14 @@ impl SlidingCounter {
     pub(super) fn charge(&self, state: &mut State, now: Now, cost: u64) {
         let counts = self.settle(state, now);
         let current = counts.current.saturating_add(narrow(cost));
-        *state = State::SlidingCounter(Counts { current, ..counts });
+        *state = State::SlidingCounter(SlidingCounts { current, ..counts });
     }
 
     pub(super) fn refund(&self, state: &mut State, now: Now, cost: u64) {
         let counts = self.settle(state, now);
         let from_current = narrow(cost).min(counts.current);
         let rest = narrow(cost) - from_current;
-        *state = State::SlidingCounter(Counts {
+        *state = State::SlidingCounter(SlidingCounts {
             current: counts.current - from_current,
             previous: counts.previous.saturating_sub(rest),
             ..counts
@@ -76,7 +76,7 @@ impl SlidingCounter {
     }
 
     /// Nanoseconds until `cost` fits, which needs `cost <= limit`; in a limit of 0, until nothing is left.
-    fn wait(&self, counts: &Counts, now: Now, cost: u64) -> u64 {
+    fn wait(&self, counts: &SlidingCounts, now: Now, cost: u64) -> u64 {
         let elapsed = counts.elapsed(now);
         let length = counts.length();
         let current = u64::from(counts.current);
@@ -95,10 +95,10 @@ impl SlidingCounter {
     /// The two counters as they stand in the window that `now` is in. What another window, another
     /// algorithm or a later time had counted is taken over as spent now, capped at the limit. After
     /// a lowered limit they can be above it; two windows later they are gone all the same.
-    fn settle(&self, state: &mut State, now: Now) -> Counts {
+    fn settle(&self, state: &mut State, now: Now) -> SlidingCounts {
         let length = u64::from(self.seconds) * SECOND;
         let start = Tick(now.tick.0 / length * length);
-        let fresh = Counts { start, previous: 0, current: 0, seconds: self.seconds };
+        let fresh = SlidingCounts { start, previous: 0, current: 0, seconds: self.seconds };
         if let State::SlidingCounter(counts) = *state
             && counts.seconds == self.seconds
             && { counts.start } <= start
@@ -108,15 +108,15 @@ impl SlidingCounter {
                 behind if behind == length => (counts.current, 0),
                 _ => (0, 0),
             };
-            return Counts { previous, current, ..fresh };
+            return SlidingCounts { previous, current, ..fresh };
         }
-        let counts = Counts { current: narrow(state.used(now).min(self.limit)), ..fresh };
+        let counts = SlidingCounts { current: narrow(state.used(now).min(self.limit)), ..fresh };
         *state = State::SlidingCounter(counts);
         counts
     }
 }
 
-impl Counts {
+impl SlidingCounts {
     /// When both counters have left the window: at once if they are 0.
     pub(super) fn expires(&self) -> Tick {
         match (self.previous, self.current) {

@@ -56,14 +56,14 @@ const LOW: f64 = 4.0;
 
 /// Between what the limit stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Settings {
+pub struct GradientSettings {
     /// The lowest limit, at least 1.
     pub least: u32,
     /// The highest limit.
     pub most: u32,
 }
 
-impl Default for Settings {
+impl Default for GradientSettings {
     fn default() -> Self {
         Self { least: 3, most: 1_000 }
     }
@@ -72,7 +72,7 @@ impl Default for Settings {
 /// The limit, and what it is made of.
 #[derive(Clone, Debug)]
 pub struct Gradient {
-    settings: Settings,
+    settings: GradientSettings,
     limit: f64,
     /// Nanoseconds that a request takes without a queue, once that was seen.
     base: Option<f64>,
@@ -86,11 +86,11 @@ pub struct Gradient {
     probes: bool,
     /// The longest mean since the limit shrinks, and the most that were under way.
     peak: Option<(f64, u32)>,
-    window: Window,
+    window: GradientWindow,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Window {
+struct GradientWindow {
     since: Option<Tick>,
     sum: f64,
     samples: u32,
@@ -100,10 +100,20 @@ struct Window {
 impl Gradient {
     /// A gradient that has seen nothing.
     #[must_use]
-    pub fn new(settings: Settings) -> Self {
+    pub fn new(settings: GradientSettings) -> Self {
         let limit = f64::from(FIRST).clamp(f64::from(settings.least), f64::from(settings.most));
         let (base, is_first, due, probe, peak) = (None, false, Tick(0), None, None);
-        Self { settings, limit, base, is_first, due, probe, probes: true, peak, window: Window::default() }
+        Self {
+            settings,
+            limit,
+            base,
+            is_first,
+            due,
+            probe,
+            probes: true,
+            peak,
+            window: GradientWindow::default(),
+        }
     }
 
     /// The same that makes probes, or makes none, since it holds nobody back.
@@ -138,7 +148,7 @@ impl Gradient {
         let is_over = self.probe.is_some_and(|begun| now.since(begun) >= PROBE);
         let enough = if self.probe.is_some() { FEW } else { SAMPLES };
         if self.window.samples >= enough && now.since(since) >= WINDOW {
-            let Window { sum, samples, most, .. } = std::mem::take(&mut self.window);
+            let GradientWindow { sum, samples, most, .. } = std::mem::take(&mut self.window);
             self.window.since = Some(now);
             self.look(sum / f64::from(samples), most, now);
         } else if is_over {
@@ -227,7 +237,7 @@ mod tests {
 
     impl Simulated {
         fn new(workers: usize, service: u64, wanted: u32, seed: u64) -> Self {
-            let gradient = Gradient::new(Settings::default());
+            let gradient = Gradient::new(GradientSettings::default());
             let (now, done) = (SECOND, 0);
             let (waiting, served) = (VecDeque::new(), BinaryHeap::new());
             let random = Random::seeded(seed);
@@ -333,17 +343,17 @@ mod tests {
 
     #[test]
     fn a_server_that_always_takes_long_is_not_held_at_a_quarter() {
-        let mut gradient = Gradient::new(Settings::default());
+        let mut gradient = Gradient::new(GradientSettings::default());
         assert_eq!(repeating(&mut gradient, &[2 * SECOND; 15], SECOND, 120), (900, 0, 20));
         // A measurement that is just possible is made, for a second at most in thirty.
-        let mut gradient = Gradient::new(Settings::default());
+        let mut gradient = Gradient::new(GradientSettings::default());
         let (replies, refusals, _) = repeating(&mut gradient, &[900 * MS; 15], SECOND, 120);
         assert!(replies > 1_800 && refusals < 5 * 120, "{replies} {refusals}");
     }
 
     #[test]
     fn a_probe_ends_in_time_though_nobody_is_answered() {
-        let mut gradient = Gradient::new(Settings::default());
+        let mut gradient = Gradient::new(GradientSettings::default());
         let mut now = SECOND;
         while gradient.probe.is_none() {
             now += 50 * MS;
@@ -357,7 +367,7 @@ mod tests {
     /// As many as want to are under way. With probes their queue would be taken for what a request takes.
     #[test]
     fn a_limit_that_holds_nobody_back_is_not_wrong_about_a_queue_that_stays() {
-        let mut gradient = Gradient::new(Settings::default()).with_probes(false);
+        let mut gradient = Gradient::new(GradientSettings::default()).with_probes(false);
         let mut now = SECOND;
         for _ in 0..100 {
             now += 10 * MS;
@@ -377,7 +387,7 @@ mod tests {
         let slow = [300 * MS; 30];
         let mixed: Vec<u64> = slow.iter().copied().chain([MS]).collect();
         for between in [&[MS][..], &mixed, &[MS; 12]] {
-            let mut gradient = Gradient::new(Settings::default());
+            let mut gradient = Gradient::new(GradientSettings::default());
             repeating(&mut gradient, &slow, SECOND, 60);
             let before = gradient.limit(Tick(61 * SECOND));
             repeating(&mut gradient, between, 62 * SECOND, 20);
@@ -409,7 +419,7 @@ mod tests {
             samples in prop::collection::vec((0_u64..10 * SECOND, 0_u32..2_000, 0_u64..SECOND), 1..600),
             least in 1_u32..50, more in 0_u32..500,
         ) {
-            let mut gradient = Gradient::new(Settings { least, most: least + more });
+            let mut gradient = Gradient::new(GradientSettings { least, most: least + more });
             let mut now = SECOND;
             for (took, under_way, passed) in samples {
                 now += passed;

@@ -48,7 +48,7 @@ enum Selector<'p> {
 }
 
 /// One attribute and the values of it, any of which will do.
-type Condition<'p> = (&'p str, Vec<Selector<'p>>);
+type AttributeCondition<'p> = (&'p str, Vec<Selector<'p>>);
 
 impl MatchIndex {
     /// The index of `policies`, which are named by their place in the list.
@@ -58,14 +58,14 @@ impl MatchIndex {
         if policies.len() <= MAX_UNINDEXED {
             return Self { everywhere: (0..count).collect(), by_attribute: HashMap::new() };
         }
-        let conditions: Vec<Vec<Condition<'p>>> = policies.map(conditions).collect();
+        let conditions: Vec<Vec<AttributeCondition<'p>>> = policies.map(conditions).collect();
         let mut shared: HashMap<(&str, Selector<'_>), usize> = HashMap::new();
         for (attribute, selectors) in conditions.iter().flatten() {
             for selector in selectors {
                 *shared.entry((attribute, *selector)).or_default() += 1;
             }
         }
-        let crowd = |(attribute, selectors): &Condition<'p>| {
+        let crowd = |(attribute, selectors): &AttributeCondition<'p>| {
             selectors.iter().map(|selector| shared[&(*attribute, *selector)]).sum::<usize>()
         };
         let mut index = Self::default();
@@ -78,7 +78,7 @@ impl MatchIndex {
         index
     }
 
-    fn put(&mut self, (attribute, selectors): &Condition<'_>, number: u32) {
+    fn put(&mut self, (attribute, selectors): &AttributeCondition<'_>, number: u32) {
         let by_value = self.by_attribute.entry((*attribute).into()).or_default();
         for selector in selectors {
             let list = match selector {
@@ -118,7 +118,7 @@ impl MatchIndex {
 }
 
 /// Every condition that must hold for `policy` to apply.
-fn conditions(policy: &Policy) -> Vec<Condition<'_>> {
+fn conditions(policy: &Policy) -> Vec<AttributeCondition<'_>> {
     let matched = policy.matches.iter().map(|(name, pattern)| {
         (name.as_str(), selectors(pattern).unwrap_or_else(|| vec![Selector::Present]))
     });

@@ -10,7 +10,7 @@ use super::student;
 
 /// A period found in a series.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Period {
+pub struct Periodicity {
     /// Length in samples, >= 2.
     pub lag: usize,
     /// Correlation at that lag, -1 to 1.
@@ -45,7 +45,7 @@ pub(crate) fn noise_bound(samples: usize, lags: usize) -> f64 {
 /// The period of a series, among lags from `shortest` (>= 2) to a third of its length, so that at
 /// least three whole periods were seen; none when no lag is significant.
 #[must_use]
-pub fn period(series: &[f64], shortest: usize) -> Option<Period> {
+pub fn period(series: &[f64], shortest: usize) -> Option<Periodicity> {
     let longest = series.len() / 3;
     let shortest = shortest.max(2);
     if longest <= shortest {
@@ -53,11 +53,11 @@ pub fn period(series: &[f64], shortest: usize) -> Option<Period> {
     }
     let correlations: Vec<f64> = (shortest - 1..=longest + 1).map(|lag| at(series, lag)).collect();
     let bound = noise_bound(series.len(), longest - shortest + 1);
-    let peaks: Vec<Period> = correlations
+    let peaks: Vec<Periodicity> = correlations
         .windows(3)
         .enumerate()
         .filter(|(_, w)| w[1] > bound && w[1] >= w[0] && w[1] >= w[2])
-        .map(|(i, w)| Period { lag: i + shortest, correlation: w[1], bound })
+        .map(|(i, w)| Periodicity { lag: i + shortest, correlation: w[1], bound })
         .collect();
     let strongest = peaks.iter().map(|p| p.correlation).fold(0.0, f64::max);
     peaks.into_iter().find(|p| p.correlation >= 0.6 * strongest)

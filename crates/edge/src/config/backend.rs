@@ -95,7 +95,7 @@ pub enum Probe {
 
 #[derive(Clone, Copy, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Kind {
+enum CheckKind {
     Tcp,
     Http,
     Tls,
@@ -212,10 +212,11 @@ fn check(reader: &mut DocumentReader<'_>, pointer: &str) -> Option<CheckConfig> 
             return None;
         }
     };
-    let kind = inner.choice::<Kind>("kind", "\"tcp\", \"http\", \"tls\", \"off\"").unwrap_or(Kind::Tcp);
+    let kind =
+        inner.choice::<CheckKind>("kind", "\"tcp\", \"http\", \"tls\", \"off\"").unwrap_or(CheckKind::Tcp);
     let path = inner.text("path", 1, 1_024).unwrap_or("/");
     let is_path = path.starts_with('/') && path.bytes().all(|byte| byte.is_ascii_graphic());
-    if !is_path || (inner.field("path").is_some() && kind != Kind::Http) {
+    if !is_path || (inner.field("path").is_some() && kind != CheckKind::Http) {
         inner.mistake(
             "path",
             format!("is {path:?}"),
@@ -232,10 +233,10 @@ fn check(reader: &mut DocumentReader<'_>, pointer: &str) -> Option<CheckConfig> 
         rise: times("rise", defaults.thresholds.rise),
     };
     let probe = match kind {
-        Kind::Off => None,
-        Kind::Tcp => Some(Probe::Tcp),
-        Kind::Tls => Some(Probe::Tls),
-        Kind::Http => Some(Probe::Http(path.into())),
+        CheckKind::Off => None,
+        CheckKind::Tcp => Some(Probe::Tcp),
+        CheckKind::Tls => Some(Probe::Tls),
+        CheckKind::Http => Some(Probe::Http(path.into())),
     };
     reader.mistakes.append(&mut inner.mistakes);
     probe.map(|probe| CheckConfig { probe, interval, timeout, thresholds })

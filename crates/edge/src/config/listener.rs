@@ -9,7 +9,7 @@ use tidegate_algorithms::balance::region::Spill;
 use tidegate_algorithms::document::{DocumentReader, Mistake, shown};
 use tidegate_net::proxied::Network;
 use tidegate_net::tls::TlsSettings;
-use tidegate_wire::proxy_protocol::Version;
+use tidegate_wire::proxy_protocol::ProxyVersion;
 
 use super::{DEFAULT_APP, optional_name};
 
@@ -86,7 +86,7 @@ pub struct ListenerConfig {
     /// The proxies in front of it.
     pub proxy_protocol_from: Vec<Network>,
     /// The header that backends are sent in front of each connection.
-    pub proxy_protocol_to: Option<Version>,
+    pub proxy_protocol_to: Option<ProxyVersion>,
     /// Its TLS; where it is on, backends are spoken to without.
     pub tls: TlsSettings,
     /// The application protocols that are agreed on where its TLS is on, the preferred one first: those that backends speak.
@@ -185,8 +185,8 @@ impl ListenerConfig {
             proxy_protocol_from: networks(&mut reader, "proxy_protocol_from"),
             proxy_protocol_to: reader.choice("proxy_protocol_to", "\"v1\", \"v2\"").map(
                 |header| match header {
-                    Header::V1 => Version::One,
-                    Header::V2 => Version::Two,
+                    Header::V1 => ProxyVersion::One,
+                    Header::V2 => ProxyVersion::Two,
                 },
             ),
             tls: TlsSettings::read(&mut reader, pointer),

@@ -123,9 +123,9 @@ pub struct RegistrationApi {
 }
 
 /// A reply that is not the one that was asked for.
-struct Refused(StatusCode, String);
+struct RegistrationRefused(StatusCode, String);
 
-type Answer = Result<(StatusCode, Value), Refused>;
+type RegistrationAnswer = Result<(StatusCode, Value), RegistrationRefused>;
 
 impl Handle for RegistrationApi {
     async fn handle(&self, request: Request<RequestBody>, peer: &Peer) -> Reply {
@@ -141,7 +141,7 @@ impl Handle for RegistrationApi {
                 response.headers_mut().insert(CONTENT_TYPE, json);
                 Reply::new(route, response)
             }
-            Err(Refused(status, reason)) => {
+            Err(RegistrationRefused(status, reason)) => {
                 let mut reply = Reply::refusal(status, reason);
                 reply.route = route;
                 reply
@@ -152,7 +152,7 @@ impl Handle for RegistrationApi {
 
 impl RegistrationApi {
     /// Which of [`TEMPLATES`] it is, and what is answered.
-    async fn answer(&self, head: &Parts, body: RequestBody, from: IpAddr) -> (usize, Answer) {
+    async fn answer(&self, head: &Parts, body: RequestBody, from: IpAddr) -> (usize, RegistrationAnswer) {
         let path = head.uri.path();
         let below =
             |prefix| path.strip_prefix(prefix).filter(|id: &&str| !id.is_empty() && !id.contains('/'));
@@ -164,7 +164,10 @@ impl RegistrationApi {
                 (&Method::POST, Some(id), _) => (3, self.heartbeat(head, id)),
                 (&Method::GET, _, Some(id)) => (5, self.read(head, id)),
                 (&Method::DELETE, _, Some(id)) => (5, self.remove(head, id, from).await),
-                _ => (0, Err(Refused(StatusCode::NOT_FOUND, format!("there is no {method} {path}")))),
+                _ => (
+                    0,
+                    Err(RegistrationRefused(StatusCode::NOT_FOUND, format!("there is no {method} {path}"))),
+                ),
             },
         }
     }
@@ -175,7 +178,7 @@ impl RegistrationApi {
     }
 
     /// The name of the author, if the request may pass.
-    fn admit(&self, head: &Parts, changes: bool) -> Result<Arc<str>, Refused> {
+    fn admit(&self, head: &Parts, changes: bool) -> Result<Arc<str>, RegistrationRefused> {
         let given = head.headers.get(AUTHORIZATION).map(HeaderValue::as_bytes);
         let secret = given.and_then(|field| {
             let (scheme, secret) = field.split_at_checked(b"Bearer ".len())?;
@@ -184,11 +187,11 @@ impl RegistrationApi {
         match self.admission.admit(changes, secret) {
             Ok(Some(name)) => Ok(name),
             Ok(None) => expect_no_page(head).map(|()| "local".into()),
-            Err(unadmitted) => Err(Refused(StatusCode::UNAUTHORIZED, unadmitted.to_string())),
+            Err(unadmitted) => Err(RegistrationRefused(StatusCode::UNAUTHORIZED, unadmitted.to_string())),
         }
     }
 
-    async fn register(&self, head: &Parts, body: RequestBody, from: IpAddr) -> Answer {
+    async fn register(&self, head: &Parts, body: RequestBody, from: IpAddr) -> RegistrationAnswer {
         let by = By { name: self.admit(head, true)?, from: Some(from) };
         let is_json = head.headers.get(CONTENT_TYPE).is_some_and(|value| {
             value
@@ -199,16 +202,19 @@ impl RegistrationApi {
         });
         if !is_json {
             let reason = "a registration is JSON: content-type: application/json".to_owned();
-            return Err(Refused(StatusCode::UNSUPPORTED_MEDIA_TYPE, reason));
+            return Err(RegistrationRefused(StatusCode::UNSUPPORTED_MEDIA_TYPE, reason));
         }
-        let bytes = body.bytes(MAX_BODY).await.map_err(|error| Refused(error.status(), error.to_string()))?;
+        let bytes = body
+            .bytes(MAX_BODY)
+            .await
+            .map_err(|error| RegistrationRefused(error.status(), error.to_string()))?;
         let UniqueJson(value) = read(&bytes).map_err(|error| {
-            Refused(StatusCode::BAD_REQUEST, format!("the body is no JSON object: {error}"))
+            RegistrationRefused(StatusCode::BAD_REQUEST, format!("the body is no JSON object: {error}"))
         })?;
         let (id, document) = self.document(&value).map_err(|mistakes| unprocessable(&mistakes))?;
         self.registry.register(&id, document, &by).await.map_err(|error| match error {
             StoreError::Refused(mistakes) => unprocessable(&mistakes),
-            StoreError::Unavailable(reason) => Refused(StatusCode::SERVICE_UNAVAILABLE, reason),
+            StoreError::Unavailable(reason) => RegistrationRefused(StatusCode::SERVICE_UNAVAILABLE, reason),
         })?;
         let message = self.outlook(&id);
         Ok((StatusCode::CREATED, json!({ "id": id, "registered": true, "message": message })))
@@ -270,7 +276,7 @@ impl RegistrationApi {
         Ok((id, document))
     }
 
-    fn heartbeat(&self, head: &Parts, id: &str) -> Answer {
+    fn heartbeat(&self, head: &Parts, id: &str) -> RegistrationAnswer {
         self.admit(head, true)?;
         if self.registry.heartbeat(id) {
             Ok((StatusCode::OK, json!({ "id": id, "status": "ok" })))
@@ -279,33 +285,33 @@ impl RegistrationApi {
         }
     }
 
-    fn list(&self, head: &Parts) -> Answer {
+    fn list(&self, head: &Parts) -> RegistrationAnswer {
         self.admit(head, false)?;
         let backends: Vec<Value> =
             self.edge.registered().iter().map(|it| self.registry.describe(it)).collect();
         Ok((StatusCode::OK, json!({ "total": backends.len(), "backends": backends })))
     }
 
-    fn read(&self, head: &Parts, id: &str) -> Answer {
+    fn read(&self, head: &Parts, id: &str) -> RegistrationAnswer {
         self.admit(head, false)?;
         let found = self.edge.registered().into_iter().find(|it| &*it.config.name == id);
         found.map(|it| (StatusCode::OK, self.registry.describe(&it))).ok_or_else(|| unknown(id))
     }
 
-    async fn remove(&self, head: &Parts, id: &str, from: IpAddr) -> Answer {
+    async fn remove(&self, head: &Parts, id: &str, from: IpAddr) -> RegistrationAnswer {
         let by = By { name: self.admit(head, true)?, from: Some(from) };
         if !self.edge.registered().iter().any(|it| &*it.config.name == id) {
             return Err(unknown(id));
         }
         let removed = self.registry.remove(id, &by).await;
-        removed.map_err(|error| Refused(StatusCode::SERVICE_UNAVAILABLE, error.to_string()))?;
+        removed.map_err(|error| RegistrationRefused(StatusCode::SERVICE_UNAVAILABLE, error.to_string()))?;
         Ok((StatusCode::OK, json!({ "id": id, "removed": true })))
     }
 }
 
 /// Where no token is demanded, only what a page of the web cannot have sent: no origin, and this machine's own name
 /// or an address as the host, so that no name of somebody else's leads here.
-fn expect_no_page(head: &Parts) -> Result<(), Refused> {
+fn expect_no_page(head: &Parts) -> Result<(), RegistrationRefused> {
     let host = head.headers.get(HOST).and_then(|value| value.to_str().ok());
     let host = host.or_else(|| head.uri.authority().map(http::uri::Authority::as_str)).unwrap_or_default();
     let is_port = |rest: &str| rest.strip_prefix(':').is_none_or(|port| port.parse::<u16>().is_ok());
@@ -318,16 +324,16 @@ fn expect_no_page(head: &Parts) -> Result<(), Refused> {
         bare.is_some_and(|bare| bare.eq_ignore_ascii_case("localhost") || bare.parse::<IpAddr>().is_ok());
     if head.headers.contains_key(ORIGIN) || !is_own {
         let reason = "without a token, requests of web pages and under other names are refused".to_owned();
-        return Err(Refused(StatusCode::FORBIDDEN, reason));
+        return Err(RegistrationRefused(StatusCode::FORBIDDEN, reason));
     }
     Ok(())
 }
 
-fn unknown(id: &str) -> Refused {
-    Refused(StatusCode::NOT_FOUND, format!("no backend is registered as {id:?}: register it"))
+fn unknown(id: &str) -> RegistrationRefused {
+    RegistrationRefused(StatusCode::NOT_FOUND, format!("no backend is registered as {id:?}: register it"))
 }
 
-fn unprocessable(mistakes: &[Mistake]) -> Refused {
+fn unprocessable(mistakes: &[Mistake]) -> RegistrationRefused {
     let said: Vec<String> = mistakes.iter().map(ToString::to_string).collect();
-    Refused(StatusCode::UNPROCESSABLE_ENTITY, said.join("; "))
+    RegistrationRefused(StatusCode::UNPROCESSABLE_ENTITY, said.join("; "))
 }

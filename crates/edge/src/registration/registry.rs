@@ -43,13 +43,13 @@ pub struct Registry {
     clock: Clock,
     /// Nanoseconds after which a backend that was not heard of is removed.
     ttl: u64,
-    heard: Mutex<HashMap<Box<str>, Heard>>,
+    heard: Mutex<HashMap<Box<str>, HeardServer>>,
     /// Read while something registers, written while something is removed.
     changing: RwLock<()>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Heard {
+struct HeardServer {
     first: Tick,
     last: Tick,
     /// Where it registered: here, unless that node is gone.
@@ -85,7 +85,7 @@ impl Registry {
         let now = self.clock.tick();
         heard.retain(|name, heard| ours.get(&**name) == Some(&heard.registrar));
         for (name, registrar) in ours {
-            heard.entry(name.into()).or_insert(Heard { first: now, last: now, registrar });
+            heard.entry(name.into()).or_insert(HeardServer { first: now, last: now, registrar });
         }
     }
 
@@ -99,7 +99,7 @@ impl Registry {
         let now = self.clock.tick();
         let mut heard = self.heard();
         let registrar = self.own();
-        let entry = heard.entry(name.into()).or_insert(Heard { first: now, last: now, registrar });
+        let entry = heard.entry(name.into()).or_insert(HeardServer { first: now, last: now, registrar });
         (entry.last, entry.registrar) = (now, registrar);
         Ok(())
     }
@@ -130,7 +130,7 @@ impl Registry {
         let config = &backend.config;
         let now = self.clock.tick();
         let heard = self.heard().get(&*config.name).copied();
-        let seconds = |since: fn(Heard) -> Tick| heard.map(|heard| now.since(since(heard)) / SECOND);
+        let seconds = |since: fn(HeardServer) -> Tick| heard.map(|heard| now.since(since(heard)) / SECOND);
         let ip = match &config.target.host {
             tidegate_upstream::backend::Host::Address(ip) => json!(ip),
             tidegate_upstream::backend::Host::Name(name) => json!(&**name),
@@ -199,18 +199,18 @@ impl Registry {
     }
 
     /// Whether a backend has not been heard of for too long.
-    fn is_silent(&self, heard: &Heard) -> bool {
+    fn is_silent(&self, heard: &HeardServer) -> bool {
         let more = if heard.registrar == self.own() { 0 } else { ABSENCE };
         self.clock.tick().since(heard.last) >= self.ttl.saturating_add(more)
     }
 
     /// Takes a backend out of those that are heard, if it is silent.
-    fn take_silent(&self, name: &str) -> Option<Heard> {
+    fn take_silent(&self, name: &str) -> Option<HeardServer> {
         let mut heard = self.heard();
         if self.is_silent(heard.get(name)?) { heard.remove(name) } else { None }
     }
 
-    fn heard(&self) -> MutexGuard<'_, HashMap<Box<str>, Heard>> {
+    fn heard(&self) -> MutexGuard<'_, HashMap<Box<str>, HeardServer>> {
         self.heard.lock()
     }
 }
@@ -379,7 +379,7 @@ mod tests {
         let registry = Registry::new(Arc::clone(&edge), store, edge.clock(), Duration::from_secs(60));
         let every = Duration::from_secs(5);
         let since = Tick(edge.clock().tick().0 - 100 * SECOND);
-        registry.heard().insert("rio".into(), Heard { first: since, last: since, registrar: ALONE });
+        registry.heard().insert("rio".into(), HeardServer { first: since, last: since, registrar: ALONE });
         registry.forgive(10 * SECOND, every);
         assert_eq!(registry.heard()["rio"].last, since, "a busy machine");
         registry.forgive(70 * SECOND, every);

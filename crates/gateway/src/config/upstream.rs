@@ -94,7 +94,7 @@ pub struct UpstreamConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AdaptiveConfig {
     /// Between what it is looked for.
-    pub(crate) bounds: gradient::Settings,
+    pub(crate) bounds: gradient::GradientSettings,
     /// Whether what it has no room for is counted alone, and not refused.
     pub(crate) is_shadow: bool,
 }
@@ -124,7 +124,7 @@ pub struct RetryConfig {
     /// Most attempts per request, the first one included.
     pub attempts: u32,
     /// What all requests together may spend on further attempts.
-    pub budget: budget::Settings,
+    pub budget: budget::BudgetSettings,
 }
 
 /// Reads an upstream.
@@ -275,13 +275,13 @@ fn adaptive(reader: &mut DocumentReader<'_>) -> Option<AdaptiveConfig> {
         Enforce,
         Shadow,
     }
-    let base = gradient::Settings::default();
+    let base = gradient::GradientSettings::default();
     let enabled = reader.flag("enabled").unwrap_or(true);
     let mode = reader.choice("mode", "\"enforce\", \"shadow\"").unwrap_or(AdaptiveMode::Enforce);
     let is_shadow = matches!(mode, AdaptiveMode::Shadow);
     let least = limit(reader.number("min", 1, MANY));
     let most = limit(reader.number("max", 1, MANY));
-    let bounds = gradient::Settings {
+    let bounds = gradient::GradientSettings {
         least: least.unwrap_or(base.least.min(most.unwrap_or(base.most))),
         most: most.unwrap_or(base.most.max(least.unwrap_or(base.least))),
     };
@@ -295,7 +295,7 @@ fn retries(reader: &mut DocumentReader<'_>) -> RetryConfig {
     let base = RetryConfig::default();
     RetryConfig {
         attempts: limit(reader.number("attempts", 1, 10)).unwrap_or(base.attempts),
-        budget: budget::Settings {
+        budget: budget::BudgetSettings {
             percent: limit(reader.number("percent", 0, 100)).unwrap_or(base.budget.percent),
             least_per_second: limit(reader.number("least_per_second", 0, MANY))
                 .unwrap_or(base.budget.least_per_second),
@@ -305,6 +305,6 @@ fn retries(reader: &mut DocumentReader<'_>) -> RetryConfig {
 
 impl Default for RetryConfig {
     fn default() -> Self {
-        Self { attempts: 3, budget: budget::Settings::default() }
+        Self { attempts: 3, budget: budget::BudgetSettings::default() }
     }
 }

@@ -29,7 +29,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use parking_lot::{Mutex, MutexGuard};
-use tidegate_algorithms::alert::{Alert, Change};
+use tidegate_algorithms::alert::{Alert, AlertChange};
 use tidegate_algorithms::time::{SECOND, Tick};
 use tidegate_wire::metrics::{Lines, read_line};
 use tokio::sync::{mpsc, watch};
@@ -60,9 +60,9 @@ const GOOD_FOR: u64 = 4 * REPEAT;
 pub struct Alerts {
     /// Taken after `active` where both are.
     rules: Mutex<Arc<Rules>>,
-    active: Mutex<BTreeMap<Series, Active>>,
+    active: Mutex<BTreeMap<AlertSeries, ActiveAlert>>,
     /// The last ones, the newest in front.
-    resolved: Mutex<VecDeque<(Series, Active, Tick)>>,
+    resolved: Mutex<VecDeque<(AlertSeries, ActiveAlert, Tick)>>,
     /// Who is told.
     webhook: watch::Sender<Option<EndpointUrl>>,
     queue: mpsc::Sender<Notice>,
@@ -75,7 +75,7 @@ pub struct Alerts {
 
 /// What an alert is about.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Series {
+struct AlertSeries {
     /// The rule's name.
     rule: String,
     client: String,
@@ -83,7 +83,7 @@ struct Series {
 }
 
 #[derive(Clone, Debug)]
-struct Active {
+struct ActiveAlert {
     alert: Alert,
     told: Tick,
 }
@@ -92,7 +92,7 @@ struct Active {
 #[derive(Debug)]
 pub(crate) struct Observation {
     rule: Arc<AlertRule>,
-    series: Series,
+    series: AlertSeries,
     value: f64,
 }
 
@@ -144,11 +144,11 @@ impl Alerts {
         self.rules.lock().clone()
     }
 
-    fn active(&self) -> MutexGuard<'_, BTreeMap<Series, Active>> {
+    fn active(&self) -> MutexGuard<'_, BTreeMap<AlertSeries, ActiveAlert>> {
         self.active.lock()
     }
 
-    fn resolved(&self) -> MutexGuard<'_, VecDeque<(Series, Active, Tick)>> {
+    fn resolved(&self) -> MutexGuard<'_, VecDeque<(AlertSeries, ActiveAlert, Tick)>> {
         self.resolved.lock()
     }
 
@@ -171,7 +171,7 @@ impl Alerts {
             for rule in looking.iter().filter(|rule| rule.fits(&line)) {
                 let tags =
                     line.tags.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
-                let series = Series { rule: rule.name.clone(), client: line.client.to_string(), tags };
+                let series = AlertSeries { rule: rule.name.clone(), client: line.client.to_string(), tags };
                 found.push(Observation { rule: Arc::clone(rule), series, value: line.value.float() });
             }
         }
@@ -198,7 +198,7 @@ impl Alerts {
                 self.untracked.fetch_add(1, Relaxed);
                 continue;
             }
-            let mut new = Active { alert: Alert::new(value, now), told: now };
+            let mut new = ActiveAlert { alert: Alert::new(value, now), told: now };
             let change = new.alert.advance(&rule.condition, now);
             self.changed(&rule, &series, &mut new, change, now);
             active.insert(series, new);
@@ -220,18 +220,18 @@ impl Alerts {
     fn changed(
         &self,
         rule: &AlertRule,
-        series: &Series,
-        known: &mut Active,
-        change: Option<Change>,
+        series: &AlertSeries,
+        known: &mut ActiveAlert,
+        change: Option<AlertChange>,
         now: Tick,
     ) -> bool {
         let is_due = known.alert.fired().is_some() && now.since(known.told) >= REPEAT;
         match change {
-            Some(Change::Withdrawn) => return true,
+            Some(AlertChange::Withdrawn) => return true,
             None if !is_due => return false,
             _ => {}
         }
-        let is_over = change == Some(Change::Resolved);
+        let is_over = change == Some(AlertChange::Resolved);
         if is_over {
             let mut resolved = self.resolved();
             resolved.truncate(MAX_RESOLVED - 1);
@@ -305,7 +305,7 @@ impl Alerts {
         let alerts: Vec<_> = active
             .iter()
             .take(MAX_LISTED)
-            .map(|(series, Active { alert, .. })| {
+            .map(|(series, ActiveAlert { alert, .. })| {
                 let state = if alert.fired().is_some() { "firing" } else { "pending" };
                 shown(series, alert, state, None)
             })
@@ -320,7 +320,7 @@ impl Alerts {
     }
 }
 
-fn shown(series: &Series, alert: &Alert, state: &str, resolved: Option<Tick>) -> serde_json::Value {
+fn shown(series: &AlertSeries, alert: &Alert, state: &str, resolved: Option<Tick>) -> serde_json::Value {
     serde_json::json!({
         "name": series.rule,
         "state": state,

@@ -6,7 +6,7 @@ use serde::Serialize;
 use tidegate_algorithms::time::Tick;
 use tidegate_wire::metrics::rfc3339;
 
-use super::{Active, AlertRule, Series};
+use super::{ActiveAlert, AlertRule, AlertSeries};
 
 /// An alert as the second version of Alertmanager's API takes it (`POST /api/v2/alerts`).
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -19,7 +19,7 @@ pub(crate) struct Notice {
 }
 
 /// What is told of an alert of a rule.
-pub(super) fn notice(rule: &AlertRule, series: &Series, known: &Active, ends: Tick) -> Notice {
+pub(super) fn notice(rule: &AlertRule, series: &AlertSeries, known: &ActiveAlert, ends: Tick) -> Notice {
     let own = [("alertname", &rule.name), ("metric", &rule.metric), ("client", &series.client)];
     // A tag does not take the place of what says which alert it is, and a label of the rule takes any.
     let tags = series.tags.iter().map(|(name, value)| (label(name), value));

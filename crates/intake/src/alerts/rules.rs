@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tidegate_algorithms::time::Tick;
 
-use super::{Active, AlertRule, Alerts, Series, notice};
+use super::{ActiveAlert, AlertRule, AlertSeries, Alerts, notice};
 
 /// Rules with distinct names.
 #[derive(Debug, Default)]
@@ -81,7 +81,7 @@ impl Alerts {
 }
 
 /// Whether an alert of the `old` rule is one of the `new` rule, too.
-fn goes_on(old: &AlertRule, new: &AlertRule, series: &Series, known: &Active) -> bool {
+fn goes_on(old: &AlertRule, new: &AlertRule, series: &AlertSeries, known: &ActiveAlert) -> bool {
     new.metric == old.metric
         && new.tags.iter().all(|(name, value)| series.tags.get(name) == Some(value))
         && new.condition.is_met(known.alert.value())

@@ -83,7 +83,7 @@ impl fmt::Display for Destination {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-enum Kind {
+enum ForwardKind {
     RemoteWrite,
     Otlp,
     Kafka,
@@ -102,9 +102,9 @@ impl ForwardConfig {
         }
         let to = reader.choice("to", ACCEPTED);
         let to = match to {
-            Some(Kind::Kafka) => topic(&mut reader, has_kafka).map(Destination::Kafka),
-            Some(Kind::RemoteWrite) => endpoint(&mut reader, HttpProtocol::RemoteWrite),
-            Some(Kind::Otlp) => endpoint(&mut reader, HttpProtocol::Otlp),
+            Some(ForwardKind::Kafka) => topic(&mut reader, has_kafka).map(Destination::Kafka),
+            Some(ForwardKind::RemoteWrite) => endpoint(&mut reader, HttpProtocol::RemoteWrite),
+            Some(ForwardKind::Otlp) => endpoint(&mut reader, HttpProtocol::Otlp),
             None => None,
         };
         match (name, to) {

@@ -57,7 +57,7 @@ impl HttpSink {
         }
         let mut fields = fields(self.protocol);
         fields.extend(self.authorization.clone().map(|value| (header::AUTHORIZATION, value)));
-        let Request { body, samples, superseded } = self.encode(lines);
+        let ForwardRequest { body, samples, superseded } = self.encode(lines);
         let answer = match self.endpoint.post(&fields, body, DEADLINE).await {
             Ok(answer) => answer,
             Err(error) => return self.failed(error.to_string(), None),
@@ -82,19 +82,19 @@ impl HttpSink {
         Sent { untaken: Some(Untaken::Failed { why, retry_after }), ..Sent::all(0) }
     }
 
-    fn encode(&mut self, lines: &[&[u8]]) -> Request {
+    fn encode(&mut self, lines: &[&[u8]]) -> ForwardRequest {
         let samples = lines.len() as u64;
         let lines = lines.iter().copied();
         match self.protocol {
             HttpProtocol::Otlp => {
-                Request { body: forward::otlp::encode(lines).into(), samples, superseded: 0 }
+                ForwardRequest { body: forward::otlp::encode(lines).into(), samples, superseded: 0 }
             }
             HttpProtocol::RemoteWrite => {
                 let Encoded { bytes, samples, superseded } =
                     forward::remote_write::encode(lines, &mut self.sums);
                 // Invariant: a batch is far below the 4 GiB that a block may have.
                 let body = snap::raw::Encoder::new().compress_vec(&bytes).unwrap_or_default().into();
-                Request { body, samples, superseded }
+                ForwardRequest { body, samples, superseded }
             }
         }
     }
@@ -117,7 +117,7 @@ impl HttpSink {
 }
 
 /// Some lines as a request to the other side.
-struct Request {
+struct ForwardRequest {
     body: Bytes,
     samples: u64,
     /// Lines that the request leaves out, since a later line has their time.

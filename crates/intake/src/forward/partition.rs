@@ -34,12 +34,12 @@ struct Ending;
 
 /// When a task is to end: the process drains, or its forward is not configured any more.
 #[derive(Clone)]
-pub(super) struct End {
+pub(super) struct ForwardEnd {
     pub(super) drain: Drain,
     pub(super) stop: watch::Receiver<bool>,
 }
 
-impl End {
+impl ForwardEnd {
     async fn reached(&self) {
         let mut stop = self.stop.clone();
         tokio::select! {
@@ -55,7 +55,7 @@ pub(super) struct Forwarder {
     config: ForwardConfig,
     state: Arc<ForwardState>,
     partition: u16,
-    end: End,
+    end: ForwardEnd,
     /// Where to read on.
     next: u64,
     /// Lines before this offset are counted as missing, if they were not delivered.
@@ -69,7 +69,7 @@ impl Forwarder {
         config: ForwardConfig,
         state: Arc<ForwardState>,
         partition: u16,
-        end: End,
+        end: ForwardEnd,
     ) -> Self {
         let next = state.places[usize::from(partition)].load(Relaxed);
         let seed = intake.clock().tick().0 ^ u64::from(partition);

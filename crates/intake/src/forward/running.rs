@@ -18,7 +18,7 @@ use tidegate_net::runtime::Cores;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
-use super::partition::{End, Forwarder};
+use super::partition::{ForwardEnd, Forwarder};
 use super::{ForwardConfig, ForwardState, Topics};
 use crate::intake::Intake;
 
@@ -104,7 +104,7 @@ fn begin(
 ) -> Running {
     let stop = watch::Sender::new(false);
     for (partition, handle) in (0..intake.log().partitions()).zip(handles) {
-        let end = End { drain: intake.drain(), stop: stop.subscribe() };
+        let end = ForwardEnd { drain: intake.drain(), stop: stop.subscribe() };
         let forwarder = Forwarder::new(Arc::clone(intake), config.clone(), Arc::clone(state), partition, end);
         drop(handle.spawn(forwarder.run(topics)));
     }

@@ -58,7 +58,7 @@ const COMPLETE: HeaderName = HeaderName::from_static("tidegate-complete");
 
 /// What a request asks for.
 #[derive(Clone, Debug, PartialEq)]
-struct Question {
+struct QueryRequest {
     name: String,
     start: i64,
     end: i64,
@@ -67,7 +67,7 @@ struct Question {
     tags: Vec<(String, String)>,
 }
 
-impl Question {
+impl QueryRequest {
     fn parse(query: &str, now: i64) -> Result<Self, Refusal> {
         let (mut name, mut start, mut end, mut last, mut step) = (None, None, None, None, None);
         let mut aggregate = Aggregate::Avg;
@@ -130,8 +130,8 @@ fn span(text: &str) -> Option<i64> {
 }
 
 /// What was found.
-struct Answer {
-    question: Question,
+struct QueryResult {
+    question: QueryRequest,
     points: Vec<(i64, f64)>,
     scanned: Scanned,
     complete: bool,
@@ -141,7 +141,7 @@ impl Intake {
     /// Answers with points, as JSON or, if it is asked for, CSV.
     pub(crate) async fn query(self: &Arc<Self>, head: &Head, peer: &Peer) -> Result<Response<Body>, Refusal> {
         self.admit(head, peer, Right::Read)?;
-        let question = Question::parse(head.uri.query().unwrap_or_default(), millis())?;
+        let question = QueryRequest::parse(head.uri.query().unwrap_or_default(), millis())?;
         let log = Arc::clone(self.log());
         let answer = self.on_a_thread(Turn::Query, move || answer(&log, question)).await??;
         let accepted = head.headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
@@ -153,8 +153,8 @@ impl Intake {
     }
 }
 
-fn answer(log: &Log, question: Question) -> Result<Answer, ReadError> {
-    let Question { start, end, step, aggregate, .. } = question;
+fn answer(log: &Log, question: QueryRequest) -> Result<QueryResult, ReadError> {
+    let QueryRequest { start, end, step, aggregate, .. } = question;
     let mut series = Series::new(aggregate, start, step, end);
     let scan = Scan {
         name: &question.name,
@@ -171,11 +171,11 @@ fn answer(log: &Log, question: Question) -> Result<Answer, ReadError> {
         }
     })?;
     let complete = scanned.complete && scanned.blocks_damaged == 0;
-    Ok(Answer { points: series.points(), question, scanned, complete })
+    Ok(QueryResult { points: series.points(), question, scanned, complete })
 }
 
-fn object(answer: &Answer) -> String {
-    let Answer { question, points, scanned, complete } = answer;
+fn object(answer: &QueryResult) -> String {
+    let QueryResult { question, points, scanned, complete } = answer;
     json!({
         "name": question.name,
         "agg": question.aggregate.word(),
@@ -190,7 +190,7 @@ fn object(answer: &Answer) -> String {
     .to_string()
 }
 
-fn csv(answer: &Answer) -> Response<Body> {
+fn csv(answer: &QueryResult) -> Response<Body> {
     let mut text = "timestamp,value\r\n".to_owned();
     for (at, value) in &answer.points {
         let time = rfc3339::format(*at);
@@ -208,8 +208,8 @@ mod tests {
 
     const NOW: i64 = 1_795_420_800_000;
 
-    fn parsed(query: &str) -> Question {
-        Question::parse(query, NOW).unwrap()
+    fn parsed(query: &str) -> QueryRequest {
+        QueryRequest::parse(query, NOW).unwrap()
     }
 
     #[test]
@@ -242,7 +242,7 @@ mod tests {
             ("name=a&start=9223372036854775807", "start must be"),
             ("name=a&nam=b", "no parameter nam"),
         ] {
-            let refused = Question::parse(query, NOW).unwrap_err().to_string();
+            let refused = QueryRequest::parse(query, NOW).unwrap_err().to_string();
             assert!(refused.contains(reason), "{query}: {refused}");
         }
     }

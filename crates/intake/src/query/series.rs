@@ -67,7 +67,7 @@ impl Aggregate {
 
 /// What a step has.
 #[derive(Clone, Debug)]
-struct Step {
+struct StepTotals {
     count: u64,
     sum: f64,
     min: f64,
@@ -75,35 +75,35 @@ struct Step {
     values: Vec<f64>,
 }
 
-const EMPTY: Step =
-    Step { count: 0, sum: 0.0, min: f64::INFINITY, max: f64::NEG_INFINITY, values: Vec::new() };
+const EMPTY: StepTotals =
+    StepTotals { count: 0, sum: 0.0, min: f64::INFINITY, max: f64::NEG_INFINITY, values: Vec::new() };
 
 /// The points of a query, under way.
 pub(super) struct Series {
     aggregate: Aggregate,
     start: i64,
     step: i64,
-    steps: Vec<Step>,
+    steps: Vec<StepTotals>,
     /// Values that are kept, for percentiles or since they wait.
     values: usize,
     /// The counters that are cumulative, by series.
-    counters: HashMap<u64, Counter>,
+    counters: HashMap<u64, CounterPoints>,
     hasher: RandomState,
 }
 
 /// A point of a counter.
-type Point = (i64, Number);
+type CounterPoint = (i64, Number);
 
 /// The points of a cumulative counter.
 #[derive(Debug, Default)]
-struct Counter {
+struct CounterPoints {
     /// The last one whose growth was added up.
-    settled: Option<Point>,
+    settled: Option<CounterPoint>,
     /// The points behind it, in the order of their arrival.
-    waiting: Vec<Point>,
+    waiting: Vec<CounterPoint>,
 }
 
-impl Counter {
+impl CounterPoints {
     /// Sorts the points that wait by time, and hands out the growth up to each of them but the newest `kept`.
     fn settle(&mut self, kept: usize, mut put: impl FnMut(i64, f64)) {
         self.waiting.sort_by(|(at, value), (other, than)| {
@@ -138,7 +138,7 @@ struct Value {
 
 /// The same with what tells series apart.
 #[derive(Deserialize)]
-struct Tagged {
+struct TaggedValue {
     value: Number,
     tags: BTreeMap<String, String>,
     client: String,
@@ -165,7 +165,7 @@ impl Series {
             // A line that the log described has a value.
             return serde_json::from_slice(line).map_or(true, |Value { value }| self.put(ms, value));
         }
-        let Ok(Tagged { value, tags: own, client }) = serde_json::from_slice(line) else { return true };
+        let Ok(TaggedValue { value, tags: own, client }) = serde_json::from_slice(line) else { return true };
         if tags.iter().any(|(name, wanted)| own.get(name) != Some(wanted)) {
             return true;
         }
@@ -179,12 +179,12 @@ impl Series {
     }
 
     /// Keeps a point of a cumulative counter until its place among the others is known.
-    fn wait(&mut self, series: u64, point: Point) -> bool {
+    fn wait(&mut self, series: u64, point: CounterPoint) -> bool {
         let has_room = self.counters.len() < MAX_SERIES;
         let counter = match self.counters.entry(series) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(_) if !has_room => return false,
-            Entry::Vacant(new) => new.insert(Counter::default()),
+            Entry::Vacant(new) => new.insert(CounterPoints::default()),
         };
         if counter.settled.is_some_and(|(settled, _)| point.0 < settled) {
             return true;
@@ -233,7 +233,7 @@ impl Series {
     }
 }
 
-impl Step {
+impl StepTotals {
     fn together(mut self, aggregate: Aggregate, length: i64) -> f64 {
         match aggregate {
             Aggregate::Min => self.min,

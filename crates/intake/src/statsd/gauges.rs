@@ -12,10 +12,10 @@ use tidegate_wire::metrics::statsd::GaugeChange;
 pub(super) const MAX_GAUGES: usize = 10_000;
 
 /// Client, name and tags, separated by what none of them has.
-type Key = String;
+type GaugeKey = String;
 
 #[derive(Debug, Default)]
-pub(super) struct Gauges(Mutex<HashMap<Key, f64>>);
+pub(super) struct Gauges(Mutex<HashMap<GaugeKey, f64>>);
 
 impl Gauges {
     /// The value that a gauge has from now on; `None` if it is a difference to one that is not known for want of room.

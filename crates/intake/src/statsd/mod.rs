@@ -85,7 +85,7 @@ impl StatsdCounters {
 
 /// StatsD's two listeners, with their sockets bound.
 pub struct Statsd {
-    shared: Arc<Shared>,
+    shared: Arc<StatsdState>,
     datagrams: UdpSocket,
     listeners: Listeners,
     gate: Gate,
@@ -98,7 +98,7 @@ impl fmt::Debug for Statsd {
 }
 
 /// What both ways in share.
-pub(crate) struct Shared {
+pub(crate) struct StatsdState {
     intake: Arc<Intake>,
     allowed: Vec<Network>,
     gauges: Gauges,
@@ -122,7 +122,7 @@ impl Statsd {
         let datagrams = udp::bind(listeners.address())?;
         let counters = Arc::new(StatsdCounters::default());
         counters.port.store(u64::from(listeners.address().port()), Relaxed);
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(StatsdState {
             intake,
             allowed,
             gauges: Gauges::default(),
@@ -159,7 +159,7 @@ impl Statsd {
     }
 }
 
-impl Shared {
+impl StatsdState {
     fn may_send(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
         let may = address.is_loopback() || self.allowed.iter().any(|network| network.contains(address));

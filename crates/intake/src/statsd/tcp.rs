@@ -11,7 +11,7 @@ use tidegate_net::stats::Cut;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::time::timeout;
 
-use super::{Shared, udp};
+use super::{StatsdState, udp};
 
 /// Longest line.
 const LINE_BYTES: usize = 8 << 10;
@@ -23,12 +23,12 @@ const SILENCE: Duration = Duration::from_secs(300);
 /// StatsD over TCP; clones share it.
 #[derive(Clone)]
 pub(super) struct Server {
-    shared: Arc<Shared>,
+    shared: Arc<StatsdState>,
     gate: Gate,
 }
 
 impl Server {
-    pub(super) fn new(shared: Arc<Shared>, gate: Gate) -> Self {
+    pub(super) fn new(shared: Arc<StatsdState>, gate: Gate) -> Self {
         Self { shared, gate }
     }
 }

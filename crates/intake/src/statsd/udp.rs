@@ -11,7 +11,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use tidegate_wire::metrics::LineWriter;
 use tokio::time::sleep;
 
-use super::Shared;
+use super::StatsdState;
 use crate::client::Client;
 
 /// What the kernel is asked to keep of datagrams that wait.
@@ -36,14 +36,14 @@ pub(super) fn bind(address: SocketAddr) -> io::Result<UdpSocket> {
 }
 
 /// Takes datagrams for ever.
-pub(super) async fn take(shared: &Shared, socket: UdpSocket) {
+pub(super) async fn take(shared: &StatsdState, socket: UdpSocket) {
     let socket = match tokio::net::UdpSocket::from_std(socket) {
         Ok(socket) => socket,
         Err(error) => return tracing::error!(%error, "cannot watch the socket of StatsD"),
     };
     let mut buffer = vec![0; DATAGRAM_BYTES];
     loop {
-        let mut batch = Batch { shared, clients: HashMap::new() };
+        let mut batch = DatagramBatch { shared, clients: HashMap::new() };
         match socket.recv_from(&mut buffer).await {
             Ok((length, from)) => batch.add(from, &buffer[..length]),
             Err(error) => {
@@ -65,12 +65,12 @@ pub(super) async fn take(shared: &Shared, socket: UdpSocket) {
     }
 }
 
-struct Batch<'a> {
-    shared: &'a Shared,
+struct DatagramBatch<'a> {
+    shared: &'a StatsdState,
     clients: HashMap<IpAddr, (Client, LineWriter)>,
 }
 
-impl Batch<'_> {
+impl DatagramBatch<'_> {
     fn add(&mut self, from: SocketAddr, datagram: &[u8]) {
         if !self.shared.may_send(from.ip()) {
             return;

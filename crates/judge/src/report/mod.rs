@@ -216,10 +216,10 @@ impl Report {
     /// When the text is not a report of this version.
     pub fn from_json(text: &str) -> Result<Self, ReportError> {
         #[derive(Deserialize)]
-        struct Head {
+        struct SchemaHead {
             schema: String,
         }
-        let head: Head = serde_json::from_str(text)?;
+        let head: SchemaHead = serde_json::from_str(text)?;
         if head.schema != SCHEMA {
             return Err(ReportError::Version { found: head.schema });
         }

@@ -7,7 +7,7 @@ use tidegate_algorithms::policy::Mode;
 
 use super::applying::{AllApplying, Applying, charges, counter};
 use super::keys::Keys;
-use super::{Ask, Asked, Engine, check};
+use super::{Ask, Engine, PendingAsk, check};
 use crate::decision::Decision;
 use crate::error::AskError;
 use crate::policy_set::PolicySet;
@@ -22,7 +22,7 @@ impl Engine {
         check(ask.cost)?;
         let (set, mut keys) = (self.set.load(), Keys::new());
         let applying = listed(&set, policies, ask, &mut keys);
-        let asked = Asked { listed: Some(policies), ..self.asked(ask, &set, applying) };
+        let asked = PendingAsk { listed: Some(policies), ..self.asked(ask, &set, applying) };
         self.settle(&asked, &keys).await
     }
 
@@ -44,7 +44,7 @@ impl Engine {
         let quotas = applying.iter().filter(is_enforced).map(|applies| applies.limit.quota());
         // A quota of 0 denies a cost of 1; a cost of 0 would be a peek.
         ask.cost = quotas.min().map_or(ask.cost, |quota| ask.cost.min(quota.max(1)));
-        let asked = Asked { listed: Some(policies), ..self.asked(&ask, &set, applying) };
+        let asked = PendingAsk { listed: Some(policies), ..self.asked(&ask, &set, applying) };
         Ok((self.settle(&asked, &keys).await?, ask.cost))
     }
 

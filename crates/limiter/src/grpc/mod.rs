@@ -59,14 +59,14 @@ pub const TEMPLATES: &[&str] =
 
 /// Answers gRPC calls.
 #[derive(Debug)]
-pub struct Service {
+pub struct GrpcService {
     limits: RateLimits,
     drain: Drain,
     descriptors: Arc<Descriptors>,
     tokens: TokensInForce,
 }
 
-impl Service {
+impl GrpcService {
     /// A service for `engine` that reports healthy until `drain` begins, and asks for what `tokens` demand.
     #[must_use]
     pub fn new(engine: Arc<Engine>, drain: Drain, tokens: TokensInForce) -> Self {
@@ -109,7 +109,7 @@ impl Service {
     }
 }
 
-impl Handle for Service {
+impl Handle for GrpcService {
     async fn handle(&self, request: Request<RequestBody>, peer: &Peer) -> Reply {
         let (head, body) = request.into_parts();
         // Calls of gRPC-Web have other bodies.

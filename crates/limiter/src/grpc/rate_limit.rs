@@ -75,7 +75,7 @@ impl RateLimits {
         let sources = &set.sources().grpc;
         let of_caller = caller.attributes(sources, |name| set.uses(name))?;
         let of_caller = || of_caller.iter().map(|(name, value)| (*name, &**value));
-        let values: Vec<Vec<NamedValue<'_>>> = request.descriptors.iter().map(values).collect();
+        let values: Vec<Vec<DescriptorValue<'_>>> = request.descriptors.iter().map(values).collect();
         let pairs: Vec<Vec<(&str, &[u8])>> = values
             .iter()
             .map(|values| {
@@ -174,11 +174,11 @@ fn is_too_large(request: &Request) -> bool {
 const KEYS: &str = "descriptor_keys";
 
 /// An attribute's name and value.
-type NamedValue<'a> = (Cow<'a, str>, Cow<'a, [u8]>);
+type DescriptorValue<'a> = (Cow<'a, str>, Cow<'a, [u8]>);
 
 /// A descriptor's keys and entries; the one called `path` in every reading.
-fn values(descriptor: &Descriptor) -> Vec<NamedValue<'_>> {
-    let mut values: Vec<NamedValue<'_>> = Vec::with_capacity(1 + descriptor.entries.len());
+fn values(descriptor: &Descriptor) -> Vec<DescriptorValue<'_>> {
+    let mut values: Vec<DescriptorValue<'_>> = Vec::with_capacity(1 + descriptor.entries.len());
     values.extend(keys(descriptor).map(|keys| (KEYS.into(), keys)));
     for (index, entry) in descriptor.entries.iter().enumerate() {
         let before = descriptor.entries[..index].iter().filter(|other| other.key == entry.key).count();
@@ -215,12 +215,12 @@ fn mark(decisions: &[Decision]) -> Option<rls::Metadata> {
 }
 
 fn code(allowed: bool) -> i32 {
-    if allowed { rls::Code::Ok.into() } else { rls::Code::OverLimit.into() }
+    if allowed { rls::RateLimitCode::Ok.into() } else { rls::RateLimitCode::OverLimit.into() }
 }
 
-fn status(decision: &Decision) -> rls::Status {
+fn status(decision: &Decision) -> rls::DescriptorStatus {
     let deciding = decision.deciding();
-    rls::Status {
+    rls::DescriptorStatus {
         code: code(decision.allowed),
         current_limit: deciding.map(current_limit),
         limit_remaining: deciding.map_or(0, |part| narrow(part.verdict.remaining)),

@@ -27,15 +27,15 @@ use super::status::{Code, Status};
 
 /// `ServerReflectionRequest`
 #[derive(Clone, PartialEq, Eq, Message)]
-struct Question {
+struct ReflectionRequest {
     #[prost(string, tag = "1")]
     host: String,
-    #[prost(oneof = "Asked", tags = "3, 4, 5, 6, 7")]
-    asked: Option<Asked>,
+    #[prost(oneof = "ReflectionQuestion", tags = "3, 4, 5, 6, 7")]
+    asked: Option<ReflectionQuestion>,
 }
 
 #[derive(Clone, PartialEq, Eq, Oneof)]
-enum Asked {
+enum ReflectionQuestion {
     #[prost(string, tag = "3")]
     FileByName(String),
     #[prost(string, tag = "4")]
@@ -50,11 +50,11 @@ enum Asked {
 
 /// `ServerReflectionResponse`
 #[derive(Clone, PartialEq, Eq, Message)]
-struct Answer {
+struct ReflectionReply {
     #[prost(string, tag = "1")]
     host: String,
     #[prost(message, optional, tag = "2")]
-    question: Option<Question>,
+    question: Option<ReflectionRequest>,
     #[prost(oneof = "Found", tags = "4, 6, 7")]
     found: Option<Found>,
 }
@@ -66,7 +66,7 @@ enum Found {
     #[prost(message, tag = "6")]
     Services(Services),
     #[prost(message, tag = "7")]
-    Error(Failure),
+    Error(ReflectionFailure),
 }
 
 #[derive(Clone, PartialEq, Eq, Message)]
@@ -78,24 +78,24 @@ struct Files {
 #[derive(Clone, PartialEq, Eq, Message)]
 struct Services {
     #[prost(message, repeated, tag = "1")]
-    services: Vec<Service>,
+    services: Vec<ListedService>,
 }
 
 #[derive(Clone, PartialEq, Eq, Message)]
-struct Service {
+struct ListedService {
     #[prost(string, tag = "1")]
     name: String,
 }
 
 #[derive(Clone, PartialEq, Eq, Message)]
-struct Failure {
+struct ReflectionFailure {
     #[prost(int32, tag = "1")]
     code: i32,
     #[prost(string, tag = "2")]
     message: String,
 }
 
-fn answer(descriptors: &Descriptors, question: Question) -> Answer {
+fn answer(descriptors: &Descriptors, question: ReflectionRequest) -> ReflectionReply {
     let files = |descriptors: Option<Vec<Vec<u8>>>| {
         descriptors.map_or_else(
             || failure(Code::NotFound, "not known here"),
@@ -103,21 +103,21 @@ fn answer(descriptors: &Descriptors, question: Question) -> Answer {
         )
     };
     let found = match &question.asked {
-        Some(Asked::FileByName(name)) => files(descriptors.file(name)),
-        Some(Asked::FileOfSymbol(symbol)) => files(descriptors.file_of(symbol)),
-        Some(Asked::Services(_)) => {
-            let service = |name: &str| Service { name: name.to_owned() };
+        Some(ReflectionQuestion::FileByName(name)) => files(descriptors.file(name)),
+        Some(ReflectionQuestion::FileOfSymbol(symbol)) => files(descriptors.file_of(symbol)),
+        Some(ReflectionQuestion::Services(_)) => {
+            let service = |name: &str| ListedService { name: name.to_owned() };
             Found::Services(Services { services: descriptors.services().map(service).collect() })
         }
-        Some(Asked::FileOfExtension(_) | Asked::ExtensionsOf(_)) | None => {
+        Some(ReflectionQuestion::FileOfExtension(_) | ReflectionQuestion::ExtensionsOf(_)) | None => {
             failure(Code::NotFound, "there are no extensions")
         }
     };
-    Answer { host: question.host.clone(), question: Some(question), found: Some(found) }
+    ReflectionReply { host: question.host.clone(), question: Some(question), found: Some(found) }
 }
 
 fn failure(code: Code, message: &str) -> Found {
-    Found::Error(Failure { code: i32::from(code as u16), message: message.to_owned() })
+    Found::Error(ReflectionFailure { code: i32::from(code as u16), message: message.to_owned() })
 }
 
 /// The answer to `ServerReflectionInfo`: a message per question, then trailers.

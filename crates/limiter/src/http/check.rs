@@ -33,7 +33,7 @@ use tidegate_net::stats::Route;
 use tidegate_wire::path::{Readings, readings};
 use tidegate_wire::problem::{self, Problem};
 
-use super::Shared;
+use super::ApiState;
 use super::proxied::{Proxied, client_address};
 use super::quota::describe;
 use super::reply::{Refusal, Reply, Stated, no_content};
@@ -41,22 +41,22 @@ use crate::answers::Door;
 use crate::decision::Decision;
 use crate::engine::Ask;
 use crate::policy_set::{CLIENT_ID, PolicySet};
-use crate::sources::{self, AddressText, Fields, SourceError};
+use crate::sources::{self, AddressText, RequestFields, SourceError};
 
 /// The attribute that has a normal form.
 const PATH: &str = "path";
 
 /// An attribute's name and value.
-type NamedValue<'a> = (&'a str, Cow<'a, [u8]>);
+type CheckedAttribute<'a> = (&'a str, Cow<'a, [u8]>);
 
 /// The attributes of a request; seldom more than eight.
-type NamedValues<'a> = SmallVec<[NamedValue<'a>; 8]>;
+type NamedValues<'a> = SmallVec<[CheckedAttribute<'a>; 8]>;
 
 /// The same as the engine takes them.
-type Pairs<'a> = SmallVec<[(&'a str, &'a [u8]); 8]>;
+type AttributePairs<'a> = SmallVec<[(&'a str, &'a [u8]); 8]>;
 
 /// A parameter's name and value.
-type Parameter<'q> = (Cow<'q, str>, Cow<'q, str>);
+type QueryParameter<'q> = (Cow<'q, str>, Cow<'q, str>);
 
 /// Lets a request through or not, by status, for a proxy that asks on behalf of its client.
 #[utoipa::path(
@@ -67,7 +67,7 @@ type Parameter<'q> = (Cow<'q, str>, Cow<'q, str>);
         Problems,
     )
 )]
-pub(super) async fn check(shared: &Shared, head: &Parts, peer: &Peer) -> Reply {
+pub(super) async fn check(shared: &ApiState, head: &Parts, peer: &Peer) -> Reply {
     match decide(shared, head, peer).await {
         Ok(decision) => reply_to(shared, &decision),
         Err(refusal) => refusal.reply(),
@@ -77,14 +77,14 @@ pub(super) async fn check(shared: &Shared, head: &Parts, peer: &Peer) -> Reply {
 /// As [`check`], from the buffer that the request was read into to the one that the reply leaves from. `None`, without
 /// a trace, for everything but a decision; the request has no query.
 pub(super) fn check_at_once(
-    shared: &Shared,
+    shared: &ApiState,
     request: &Plain<'_>,
     peer: &Peer,
     reply: Unwritten<'_>,
     route: Route,
 ) -> Option<Answered> {
     let set = shared.engine.in_force();
-    let request = Request::read(shared, &set, request, "", peer).ok()?;
+    let request = ProxiedRequest::read(shared, &set, request, "", peer).ok()?;
     let attributes = request.attributes(&set).ok()?;
     let decision = shared.engine.decide_now(&ask(&pairs(&attributes)))?;
     if decision.allowed {
@@ -100,15 +100,15 @@ pub(super) fn check_at_once(
     Some(head.end(route, |body| body.extend_from_slice(denied.body())))
 }
 
-async fn decide(shared: &Shared, head: &Parts, peer: &Peer) -> Result<Decision, Refusal> {
+async fn decide(shared: &ApiState, head: &Parts, peer: &Peer) -> Result<Decision, Refusal> {
     let set = shared.engine.in_force();
     let query = head.uri.query().unwrap_or_default();
-    let request = Request::read(shared, &set, &head.headers, query, peer)?;
+    let request = ProxiedRequest::read(shared, &set, &head.headers, query, peer)?;
     let attributes = request.attributes(&set)?;
     shared.engine.decide(&ask(&pairs(&attributes))).await.map_err(Stated::Flat.refusal())
 }
 
-fn pairs<'a>(attributes: &'a [NamedValue<'_>]) -> Pairs<'a> {
+fn pairs<'a>(attributes: &'a [CheckedAttribute<'_>]) -> AttributePairs<'a> {
     attributes.iter().map(|(name, value)| (*name, &**value)).collect()
 }
 
@@ -123,20 +123,20 @@ fn looks_at_path(set: &PolicySet) -> bool {
 }
 
 /// What is known of the request that a proxy asks about.
-struct Request<'a, F> {
+struct ProxiedRequest<'a, F> {
     fields: &'a F,
     method: Option<&'a [u8]>,
     /// Every reading of it (fault 54).
     path: Option<Readings<'a>>,
-    query: Vec<Parameter<'a>>,
+    query: Vec<QueryParameter<'a>>,
     address: AddressText,
     tls_name: Option<&'a str>,
 }
 
-impl<'a, F: Fields> Request<'a, F> {
+impl<'a, F: RequestFields> ProxiedRequest<'a, F> {
     /// Looks for what does not depend on the sources; `fields` and `query` are those of the check itself.
     fn read(
-        shared: &Shared,
+        shared: &ApiState,
         set: &PolicySet,
         fields: &'a F,
         query: &'a str,
@@ -210,8 +210,8 @@ impl<'a, F: Fields> Request<'a, F> {
 }
 
 /// The parameters of the check's own query, each of which must be a source.
-fn parameters<'q>(text: &'q str, sources: &Sources) -> Result<Vec<Parameter<'q>>, SourceError> {
-    let mut parameters: Vec<Parameter<'q>> = Vec::new();
+fn parameters<'q>(text: &'q str, sources: &Sources) -> Result<Vec<QueryParameter<'q>>, SourceError> {
+    let mut parameters: Vec<QueryParameter<'q>> = Vec::new();
     for (name, value) in form_urlencoded::parse(text.as_bytes()) {
         if parameters.iter().any(|(other, _)| *other == name) {
             return Err(SourceError::RepeatedParameter(name.into_owned()));
@@ -225,7 +225,7 @@ fn parameters<'q>(text: &'q str, sources: &Sources) -> Result<Vec<Parameter<'q>>
     Ok(parameters)
 }
 
-fn reply_to(shared: &Shared, decision: &Decision) -> Reply {
+fn reply_to(shared: &ApiState, decision: &Decision) -> Reply {
     let mut reply = if decision.allowed {
         no_content()
     } else if decision.no_match() {

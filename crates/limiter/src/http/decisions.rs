@@ -18,7 +18,7 @@ use tidegate_wire::bodies::{AttributesBody, DecisionBodies, DecisionBody, read, 
 use tidegate_wire::path::readings;
 use utoipa::ToSchema;
 
-use super::Shared;
+use super::ApiState;
 use super::own_limits::own_limit;
 use super::permit_text::{pairs, permit_fits, permit_text};
 use super::quota::describe;
@@ -131,7 +131,7 @@ pub(super) enum DecisionRequests {
         Problems,
     )
 )]
-pub(super) async fn decide(shared: &Shared, head: &Parts, body: &[u8]) -> Reply {
+pub(super) async fn decide(shared: &ApiState, head: &Parts, body: &[u8]) -> Reply {
     match answer(shared, head, body).await {
         Ok(reply) => reply,
         Err(refusal) => refusal.reply(),
@@ -141,7 +141,7 @@ pub(super) async fn decide(shared: &Shared, head: &Parts, body: &[u8]) -> Reply 
 /// As [`decide`] for one request, from the buffer that it was read into to the one that the reply leaves from. `None`,
 /// without a trace, for everything but a decision by policies.
 pub(super) fn decide_at_once(
-    shared: &Shared,
+    shared: &ApiState,
     request: &Plain<'_>,
     reply: Unwritten<'_>,
     route: Route,
@@ -163,7 +163,7 @@ pub(super) fn decide_at_once(
     Some(decided(shared, &decision, reply, route, write))
 }
 
-async fn answer(shared: &Shared, head: &Parts, body: &[u8]) -> Result<Reply, Refusal> {
+async fn answer(shared: &ApiState, head: &Parts, body: &[u8]) -> Result<Reply, Refusal> {
     expect_json(&head.headers)?;
     match read_decisions(body)? {
         DecisionBodies::One(mut body) => {
@@ -194,7 +194,7 @@ async fn answer(shared: &Shared, head: &Parts, body: &[u8]) -> Result<Reply, Ref
 }
 
 /// Reads the body of a route that takes one request.
-pub(super) fn read_one<'b>(shared: &Shared, body: &'b [u8]) -> Result<DecisionBody<'b>, Refusal> {
+pub(super) fn read_one<'b>(shared: &ApiState, body: &'b [u8]) -> Result<DecisionBody<'b>, Refusal> {
     let mut body: DecisionBody<'_> = read(body)?;
     normalise(&shared.engine.in_force(), &mut body);
     Ok(body)
@@ -218,7 +218,7 @@ fn normalise(set: &PolicySet, body: &mut DecisionBody<'_>) {
 }
 
 /// What the engine would refuse, found before the first item of a batch is charged.
-fn check(shared: &Shared, body: &DecisionBody<'_>) -> Result<(), AskError> {
+fn check(shared: &ApiState, body: &DecisionBody<'_>) -> Result<(), AskError> {
     if body.cost > MAX_UNITS {
         return Err(AskError::CostTooLarge(body.cost));
     }
@@ -227,7 +227,7 @@ fn check(shared: &Shared, body: &DecisionBody<'_>) -> Result<(), AskError> {
 
 /// Decides one request, by `own` where no policy applies.
 pub(super) async fn decide_one(
-    shared: &Shared,
+    shared: &ApiState,
     body: &DecisionBody<'_>,
     own: Option<&OwnLimit<'_>>,
 ) -> Result<Decision, AskError> {
@@ -251,7 +251,7 @@ fn ask<'a>(
 }
 
 impl DecisionReply {
-    pub(super) fn new(shared: &Shared, decision: &Decision, attributes: &AttributesBody<'_>) -> Self {
+    pub(super) fn new(shared: &ApiState, decision: &Decision, attributes: &AttributesBody<'_>) -> Self {
         let deciding = decision.deciding();
         let verdict = deciding.map(|part| part.verdict);
         let delay = decision.parts.iter().map(|part| part.verdict.delay).max().unwrap_or(0);

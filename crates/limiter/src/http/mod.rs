@@ -61,12 +61,12 @@ pub struct ApiSettings {
 /// The decision API.
 #[derive(Clone, Debug)]
 pub struct Decisions {
-    shared: Arc<Shared>,
+    shared: Arc<ApiState>,
 }
 
 /// What the routes share.
 #[derive(Debug)]
-struct Shared {
+struct ApiState {
     engine: Arc<Engine>,
     guard: Arc<Guard>,
     settings: ApiSettings,
@@ -79,7 +79,7 @@ impl Decisions {
     #[must_use]
     pub fn new(engine: Arc<Engine>, guard: Arc<Guard>, settings: ApiSettings) -> Self {
         let (untrusted, own) = (UntrustedProxy::default(), OwnCounters::default());
-        Self { shared: Arc::new(Shared { engine, guard, settings, untrusted, own }) }
+        Self { shared: Arc::new(ApiState { engine, guard, settings, untrusted, own }) }
     }
 
     /// All its routes, those among them that [`Service`] answers without the router.
@@ -154,7 +154,7 @@ pub const TEMPLATES: [&str; 8] = [
     "/v1/permits/{permit}/renew",
 ];
 
-fn router(shared: Arc<Shared>) -> Router {
+fn router(shared: Arc<ApiState>) -> Router {
     use axum::routing::{delete, get, post};
     Router::new()
         .route("/api/v1/health", get(simple::health))
@@ -185,7 +185,7 @@ pub fn described() -> Value {
         ),
         components(schemas(crate::explain::Explanation))
     )]
-    struct Document;
+    struct LimiterOpenApi;
     // Invariant: a document is made of maps with strings as keys, which always serialise.
-    serde_json::to_value(Document::openapi()).unwrap_or_default()
+    serde_json::to_value(LimiterOpenApi::openapi()).unwrap_or_default()
 }

@@ -10,7 +10,7 @@ use tidegate_algorithms::policy::{Mistake, parse_own_limit};
 use tidegate_wire::bodies::{DecisionBody, LimitsBody};
 use tidegate_wire::problem::FieldError;
 
-use super::Shared;
+use super::ApiState;
 use super::reply::{Refusal, Stated};
 use crate::ad_hoc::AdHoc;
 use crate::engine::{Engine, OwnLimit};
@@ -30,7 +30,7 @@ impl OwnCounters {
 
 /// The limit that a request brings.
 pub(super) fn own_limit<'s>(
-    shared: &'s Shared,
+    shared: &'s ApiState,
     body: &DecisionBody<'_>,
     stated: Stated,
 ) -> Result<Option<OwnLimit<'s>>, Refusal> {

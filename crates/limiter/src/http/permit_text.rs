@@ -12,7 +12,7 @@ use tidegate_algorithms::limit::PermitId;
 use tidegate_algorithms::policy::{Attributes, counted};
 use tidegate_wire::bodies::AttributesBody;
 
-use super::Shared;
+use super::ApiState;
 use super::reply::Refusal;
 use crate::decision::Decision;
 use crate::error::{AskError, MAX_PERMIT_BYTES};
@@ -33,7 +33,7 @@ pub(super) fn permit_fits(set: &PolicySet, attributes: &Attributes<'_>) -> Resul
 
 /// The text of a permit that a decision on these attributes handed out.
 pub(super) fn permit_text(
-    shared: &Shared,
+    shared: &ApiState,
     decision: &Decision,
     id: PermitId,
     attributes: &AttributesBody<'_>,

@@ -11,7 +11,7 @@ use tidegate_algorithms::policy::Attributes;
 use tidegate_wire::bodies::DecisionBody;
 use utoipa::ToSchema;
 
-use super::Shared;
+use super::ApiState;
 use super::decisions::{DecisionReply, decide_one, millis, read_one};
 use super::permit_text::{Parsed, pairs};
 use super::reply::{JsonBytes, Refusal};
@@ -35,7 +35,7 @@ pub(super) struct Renewed {
     )
 )]
 pub(super) async fn acquire(
-    State(shared): State<Arc<Shared>>,
+    State(shared): State<Arc<ApiState>>,
     JsonBytes(body): JsonBytes,
 ) -> Result<Json<DecisionReply>, Refusal> {
     let body = read_one(&shared, &body)?;
@@ -63,7 +63,7 @@ pub(super) async fn acquire(
     )
 )]
 pub(super) async fn renew(
-    State(shared): State<Arc<Shared>>,
+    State(shared): State<Arc<ApiState>>,
     Path(permit): Path<String>,
 ) -> Result<Json<Renewed>, Refusal> {
     let permit = Parsed::of(&permit)?;
@@ -84,7 +84,7 @@ pub(super) async fn renew(
     )
 )]
 pub(super) async fn release(
-    State(shared): State<Arc<Shared>>,
+    State(shared): State<Arc<ApiState>>,
     Path(permit): Path<String>,
 ) -> Result<StatusCode, Refusal> {
     let permit = Parsed::of(&permit)?;

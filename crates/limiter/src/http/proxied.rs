@@ -10,7 +10,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use crate::sources::{Fields, SourceError, header};
+use crate::sources::{RequestFields, SourceError, header};
 
 /// The header fields by which a proxy says which request it asks about.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,7 +37,7 @@ pub(super) struct Proxied<'h> {
 }
 
 impl<'h> Proxied<'h> {
-    pub(super) fn read(headers: &'h impl Fields, believed: ProxyHeaders) -> Result<Self, SourceError> {
+    pub(super) fn read(headers: &'h impl RequestFields, believed: ProxyHeaders) -> Result<Self, SourceError> {
         let has = |pair: [&str; 2]| pair.iter().any(|name| headers.values(name).next().is_some());
         if has(ORIGINAL) && has(FORWARDED) {
             return Err(SourceError::TwoFamilies);
@@ -54,7 +54,7 @@ impl<'h> Proxied<'h> {
 /// The address of the client: of the peer, unless proxies in between are trusted. A request that came
 /// by fewer proxies than are trusted is its peer's.
 pub(super) fn client_address(
-    headers: &impl Fields,
+    headers: &impl RequestFields,
     peer: IpAddr,
     trusted_hops: usize,
 ) -> Result<IpAddr, SourceError> {

@@ -4,9 +4,9 @@ use bytes::Bytes;
 use http::header::{HeaderValue, RETRY_AFTER};
 use http::{HeaderMap, HeaderName};
 use tidegate_net::http::Head;
-use tidegate_wire::rate_limit_fields::{self, Item, Unit};
+use tidegate_wire::rate_limit_fields::{self, Item, QuotaUnit};
 
-use super::Shared;
+use super::ApiState;
 use crate::decision::{Decision, Part};
 
 /// Most policies that a reply's headers describe.
@@ -25,12 +25,12 @@ const LEGACY: [HeaderName; 3] = [
 ];
 
 /// Where a reply's header fields go.
-pub(super) trait Fields {
+pub(super) trait ReplyFields {
     /// Adds a field, whose value `write` appends: printable ASCII.
     fn add(&mut self, name: HeaderName, write: impl FnOnce(&mut Vec<u8>));
 }
 
-impl Fields for HeaderMap {
+impl ReplyFields for HeaderMap {
     fn add(&mut self, name: HeaderName, write: impl FnOnce(&mut Vec<u8>)) {
         let mut value = Vec::with_capacity(64);
         write(&mut value);
@@ -40,19 +40,19 @@ impl Fields for HeaderMap {
     }
 }
 
-impl Fields for Head<'_> {
+impl ReplyFields for Head<'_> {
     fn add(&mut self, name: HeaderName, write: impl FnOnce(&mut Vec<u8>)) {
         self.field(&name, write);
     }
 }
 
 /// Says in header fields what a decision means for the client's quota.
-pub(super) fn describe(shared: &Shared, decision: &Decision, fields: &mut impl Fields) {
+pub(super) fn describe(shared: &ApiState, decision: &Decision, fields: &mut impl ReplyFields) {
     describe_to(decision, shared.settings.legacy_headers, fields);
 }
 
 /// As [`describe`], with the fields that older clients read or without.
-fn describe_to(decision: &Decision, legacy: bool, fields: &mut impl Fields) {
+fn describe_to(decision: &Decision, legacy: bool, fields: &mut impl ReplyFields) {
     if let Some(degraded) = decision.degraded {
         fields.add(DEGRADED, |field| field.extend_from_slice(degraded.word().as_bytes()));
     }
@@ -92,7 +92,7 @@ fn item(part: &Part, allowed: bool) -> Item<'_> {
         policy: &part.policy,
         quota: part.quota,
         window_seconds: part.window_seconds,
-        unit: if part.concurrent { Unit::ConcurrentRequests } else { Unit::Requests },
+        unit: if part.concurrent { QuotaUnit::ConcurrentRequests } else { QuotaUnit::Requests },
         remaining: part.verdict.remaining,
         wait_seconds: if allowed { None } else { part.wait().map(rate_limit_fields::whole_seconds) },
         next_seconds: rate_limit_fields::whole_seconds(part.verdict.next),

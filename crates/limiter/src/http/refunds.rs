@@ -10,7 +10,7 @@ use tidegate_algorithms::policy::Attributes;
 use tidegate_wire::bodies::DecisionBody;
 use utoipa::ToSchema;
 
-use super::Shared;
+use super::ApiState;
 use super::decisions::read_one;
 use super::own_limits::own_limit;
 use super::permit_text::pairs;
@@ -37,7 +37,7 @@ pub(super) struct RefundReply {
     )
 )]
 pub(super) async fn refund(
-    State(shared): State<Arc<Shared>>,
+    State(shared): State<Arc<ApiState>>,
     JsonBytes(body): JsonBytes,
 ) -> Result<Json<RefundReply>, Refusal> {
     let body = read_one(&shared, &body)?;

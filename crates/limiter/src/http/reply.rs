@@ -11,7 +11,7 @@ use tidegate_net::http::{Answered, Unwritten};
 use tidegate_net::stats::Route;
 use tidegate_wire::problem::{self, FieldError, Problem};
 
-use super::Shared;
+use super::ApiState;
 use super::quota::describe;
 use crate::decision::Decision;
 use crate::error::AskError;
@@ -71,7 +71,7 @@ impl From<SourceError> for Refusal {
 
 /// Answers a decision at once: the fields that describe it, then the JSON that `write` appends.
 pub(super) fn decided(
-    shared: &Shared,
+    shared: &ApiState,
     decision: &Decision,
     reply: Unwritten<'_>,
     route: Route,

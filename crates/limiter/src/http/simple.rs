@@ -14,7 +14,7 @@ use tidegate_net::stats::Route;
 use tidegate_wire::bodies::{RateLimitBody, read};
 use utoipa::ToSchema;
 
-use super::Shared;
+use super::ApiState;
 use super::quota::{describe, put_number};
 use super::reply::{Refusal, Reply, Stated, bytes, decided, empty, expect_json, is_json};
 use crate::answers::Door;
@@ -64,7 +64,7 @@ pub(super) async fn health() -> Json<Health> {
         Problems,
     )
 )]
-pub(super) async fn rate_limit(shared: &Shared, head: &Parts, body: &[u8]) -> Reply {
+pub(super) async fn rate_limit(shared: &ApiState, head: &Parts, body: &[u8]) -> Reply {
     match decide(shared, head, body).await {
         Ok(decision) => {
             let mut text = Vec::with_capacity(64);
@@ -77,7 +77,7 @@ pub(super) async fn rate_limit(shared: &Shared, head: &Parts, body: &[u8]) -> Re
     }
 }
 
-async fn decide(shared: &Shared, head: &Parts, body: &[u8]) -> Result<Decision, Refusal> {
+async fn decide(shared: &ApiState, head: &Parts, body: &[u8]) -> Result<Decision, Refusal> {
     expect_json(&head.headers)?;
     let body: RateLimitBody<'_> = read(body)?;
     for (place, value) in [("/client_id", &body.client_id), ("/resource", &body.resource)] {
@@ -91,7 +91,7 @@ async fn decide(shared: &Shared, head: &Parts, body: &[u8]) -> Result<Decision, 
 /// As [`rate_limit`], from the buffer that the request was read into to the one that the reply leaves
 /// from: this is the most frequent request of all. `None`, without a trace, for everything but a decision.
 pub(super) fn rate_limit_at_once(
-    shared: &Shared,
+    shared: &ApiState,
     request: &Plain<'_>,
     reply: Unwritten<'_>,
     route: Route,

@@ -1,8 +1,8 @@
 //! A pipeline's answers, in the order of its commands, and its throttle commands decided together.
 //!
 //! ```text
-//!   command ──> Session ──> Batch: | a | PONG | b | a | c |   until it is full or the pipeline ends
-//!                                    └────────┴───┴───┴──── decided together, then all replies at once
+//!   command ──> Session ──> PipelineBatch: | a | PONG | b | a | c |   until it is full or the pipeline ends
+//!                                            └────────┴───┴───┴──── decided together, then all replies at once
 //! ```
 //!
 //! Together, because what a decision costs is mostly waiting, and waits can overlap. In this process it
@@ -26,8 +26,8 @@ use tidegate_net::stats::Route;
 use tidegate_store::StoreError;
 use tidegate_wire::resp::{Command, Encoder, Protocol};
 
-use super::outcome::{Answered, Outcome};
-use super::shared::Shared;
+use super::outcome::{Answered, CommandOutcome};
+use super::shared::RespState;
 use super::throttle::{Dialect, ThrottleError};
 use crate::ad_hoc::Spend;
 
@@ -41,8 +41,8 @@ const MAX_QUEUED: usize = 1_000;
 
 /// Commands of a pipeline that wait for their replies to be written.
 #[derive(Debug, Default)]
-pub(super) struct Batch {
-    entries: Vec<Entry>,
+pub(super) struct PipelineBatch {
+    entries: Vec<BatchEntry>,
     /// The keys of the throttle commands.
     keys: Vec<u8>,
     /// The replies that are known already.
@@ -52,7 +52,7 @@ pub(super) struct Batch {
 }
 
 #[derive(Debug)]
-struct Entry {
+struct BatchEntry {
     route: Route,
     answer: Pending,
 }
@@ -63,10 +63,10 @@ enum Pending {
     /// The decision on it; the period, in seconds, is its client's.
     Decision { dialect: Dialect, period: u64, spend: Spend },
     /// So many bytes of the known replies, after those of the commands before it.
-    Known { bytes: usize, outcome: Outcome },
+    Known { bytes: usize, outcome: CommandOutcome },
 }
 
-impl Batch {
+impl PipelineBatch {
     pub(super) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
@@ -74,7 +74,7 @@ impl Batch {
     /// The memory that it takes.
     pub(super) fn bytes(&self) -> usize {
         let verdicts = self.verdicts.capacity() * size_of::<Verdict>();
-        self.entries.capacity() * size_of::<Entry>()
+        self.entries.capacity() * size_of::<BatchEntry>()
             + self.keys.capacity()
             + self.replies.capacity()
             + verdicts
@@ -109,14 +109,20 @@ impl Batch {
     }
 
     /// Adds a throttle command; one that makes no sense is answered with an error.
-    pub(super) fn throttle(&mut self, route: Route, dialect: Dialect, shared: &Shared, command: Command<'_>) {
+    pub(super) fn throttle(
+        &mut self,
+        route: Route,
+        dialect: Dialect,
+        shared: &RespState,
+        command: Command<'_>,
+    ) {
         let spend = dialect.request(command).and_then(|request| {
             let counters = shared.counters(dialect);
             let spend = counters.spend(request.key, request.limit, request.quantity, &mut self.keys)?;
             Ok(Pending::Decision { dialect, period: request.period, spend })
         });
         match spend {
-            Ok(answer) => self.entries.push(Entry { route, answer }),
+            Ok(answer) => self.entries.push(BatchEntry { route, answer }),
             // Errors are the same in every version of the protocol.
             Err(error) => {
                 self.answer(Protocol::Resp2, |out| (route, error.answer(out)));
@@ -128,18 +134,18 @@ impl Batch {
     pub(super) fn answer(
         &mut self,
         protocol: Protocol,
-        write: impl FnOnce(&mut Encoder<'_>) -> (Route, Outcome),
-    ) -> Outcome {
+        write: impl FnOnce(&mut Encoder<'_>) -> (Route, CommandOutcome),
+    ) -> CommandOutcome {
         let start = self.replies.len();
         let (route, outcome) = write(&mut Encoder::new(&mut self.replies, protocol));
         let bytes = self.replies.len() - start;
-        self.entries.push(Entry { route, answer: Pending::Known { bytes, outcome } });
+        self.entries.push(BatchEntry { route, answer: Pending::Known { bytes, outcome } });
         outcome
     }
 
     /// Decides what is to be decided, appends all replies to `out` and their outcomes to `answered`. It is
     /// empty then.
-    pub(super) async fn settle(&mut self, shared: &Shared, out: &mut Vec<u8>, answered: &mut Answered) {
+    pub(super) async fn settle(&mut self, shared: &RespState, out: &mut Vec<u8>, answered: &mut Answered) {
         if self.decide_now(shared) {
             self.write(self.verdicts.iter().copied().map(Ok), out, answered);
         } else {
@@ -159,12 +165,12 @@ impl Batch {
 
     /// Has what is to be decided decided by a store that need not be waited for. False if it has to be: it says so
     /// of the first run already, so that nothing was charged.
-    fn decide_now(&mut self, shared: &Shared) -> bool {
+    fn decide_now(&mut self, shared: &RespState) -> bool {
         let Self { entries, keys, verdicts, .. } = self;
         let mut runs = entries.chunk_by(|one, next| one.dialect() == next.dialect());
         runs.all(|run| match run[0].dialect() {
             Some(dialect) => {
-                let spends = run.iter().filter_map(Entry::spend);
+                let spends = run.iter().filter_map(BatchEntry::spend);
                 shared.counters(dialect).decide_each_now(spends, keys, verdicts)
             }
             None => true,
@@ -172,14 +178,14 @@ impl Batch {
     }
 
     /// The same by a store that has to be waited for.
-    async fn decide_side_by_side(&self, shared: &Shared) -> Vec<Result<Verdict, StoreError>> {
+    async fn decide_side_by_side(&self, shared: &RespState) -> Vec<Result<Verdict, StoreError>> {
         let decisions = self.entries.iter().filter_map(|entry| Some((entry.dialect()?, entry.spend()?)));
-        let decisions: Vec<Place<'_>> =
+        let decisions: Vec<NumberedSpend<'_>> =
             decisions.enumerate().map(|(index, (dialect, spend))| (index, dialect, spend)).collect();
         let mut verdicts = Vec::with_capacity(decisions.len());
         // A transaction may have more than are decided at once.
         for together in decisions.chunks(MAX_TOGETHER) {
-            let mut chains: Vec<Vec<Place<'_>>> = Vec::new();
+            let mut chains: Vec<Vec<NumberedSpend<'_>>> = Vec::new();
             let mut of_key: HashMap<&[u8], usize> = HashMap::new();
             for place in together {
                 let chain = *of_key.entry(place.2.key(&self.keys)).or_insert(chains.len());
@@ -195,7 +201,11 @@ impl Batch {
         verdicts.into_iter().map(|(_, verdict)| verdict).collect()
     }
 
-    async fn run(&self, chain: Vec<Place<'_>>, shared: &Shared) -> Vec<(usize, Result<Verdict, StoreError>)> {
+    async fn run(
+        &self,
+        chain: Vec<NumberedSpend<'_>>,
+        shared: &RespState,
+    ) -> Vec<(usize, Result<Verdict, StoreError>)> {
         let mut decided = Vec::with_capacity(chain.len());
         for (index, dialect, spend) in chain {
             decided.push((index, shared.counters(dialect).decide(spend, &self.keys).await));
@@ -211,7 +221,7 @@ impl Batch {
         answered: &mut Answered,
     ) {
         let mut known = &self.replies[..];
-        for Entry { route, answer } in &self.entries {
+        for BatchEntry { route, answer } in &self.entries {
             let outcome = match answer {
                 Pending::Known { bytes, outcome } => {
                     let (reply, rest) = known.split_at(*bytes);
@@ -225,11 +235,11 @@ impl Batch {
                     match verdicts.next() {
                         Some(Ok(verdict)) => {
                             dialect.reply(&verdict, *period, &mut out);
-                            Outcome::Done
+                            CommandOutcome::Done
                         }
                         Some(Err(error)) => ThrottleError::from(error).answer(&mut out),
                         // Invariant: there is a verdict for each.
-                        None => Outcome::Failed,
+                        None => CommandOutcome::Failed,
                     }
                 }
             };
@@ -239,9 +249,9 @@ impl Batch {
 }
 
 /// Which of the decisions, and what it is about.
-type Place<'a> = (usize, Dialect, &'a Spend);
+type NumberedSpend<'a> = (usize, Dialect, &'a Spend);
 
-impl Entry {
+impl BatchEntry {
     fn dialect(&self) -> Option<Dialect> {
         match self.answer {
             Pending::Decision { dialect, .. } => Some(dialect),

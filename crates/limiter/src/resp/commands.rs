@@ -7,7 +7,7 @@ use super::throttle::Dialect;
 
 /// What a command does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum CommandKind {
     Throttle(Dialect),
     Ping,
     Hello,
@@ -25,7 +25,7 @@ pub(super) enum Kind {
 /// What clients may know of a command.
 #[derive(Debug)]
 pub(super) struct Spec {
-    pub(super) kind: Kind,
+    pub(super) kind: CommandKind,
     name: &'static str,
     /// Number of arguments with the name; negative: at least that many.
     pub(super) arity: i64,
@@ -35,25 +35,25 @@ pub(super) struct Spec {
     pub(super) open: bool,
 }
 
-const fn spec(kind: Kind, name: &'static str, arity: i64) -> Spec {
+const fn spec(kind: CommandKind, name: &'static str, arity: i64) -> Spec {
     Spec { kind, name, arity, keyed: false, open: false }
 }
 
 /// In the order of expected use, since it is searched from the front.
 static COMMANDS: [Spec; 13] = [
-    Spec { keyed: true, ..spec(Kind::Throttle(Dialect::Cell), "cl.throttle", -1) },
-    Spec { keyed: true, ..spec(Kind::Throttle(Dialect::Crab), "throttle", -1) },
-    spec(Kind::Ping, "ping", -1),
-    Spec { open: true, ..spec(Kind::Hello, "hello", -1) },
-    Spec { open: true, ..spec(Kind::Auth, "auth", -2) },
-    Spec { open: true, ..spec(Kind::Quit, "quit", -1) },
-    spec(Kind::Info, "info", -1),
-    spec(Kind::Command, "command", -1),
-    spec(Kind::Select, "select", 2),
-    spec(Kind::Client, "client", -2),
-    spec(Kind::Multi, "multi", 1),
-    spec(Kind::Exec, "exec", 1),
-    spec(Kind::Discard, "discard", 1),
+    Spec { keyed: true, ..spec(CommandKind::Throttle(Dialect::Cell), "cl.throttle", -1) },
+    Spec { keyed: true, ..spec(CommandKind::Throttle(Dialect::Crab), "throttle", -1) },
+    spec(CommandKind::Ping, "ping", -1),
+    Spec { open: true, ..spec(CommandKind::Hello, "hello", -1) },
+    Spec { open: true, ..spec(CommandKind::Auth, "auth", -2) },
+    Spec { open: true, ..spec(CommandKind::Quit, "quit", -1) },
+    spec(CommandKind::Info, "info", -1),
+    spec(CommandKind::Command, "command", -1),
+    spec(CommandKind::Select, "select", 2),
+    spec(CommandKind::Client, "client", -2),
+    spec(CommandKind::Multi, "multi", 1),
+    spec(CommandKind::Exec, "exec", 1),
+    spec(CommandKind::Discard, "discard", 1),
 ];
 
 /// Every command's label in the metrics; the first is for everything else.
@@ -101,7 +101,7 @@ impl Spec {
 }
 
 /// The label of the command of this kind.
-pub(super) fn route_of(kind: Kind) -> Route {
+pub(super) fn route_of(kind: CommandKind) -> Route {
     let index = COMMANDS.iter().position(|spec| spec.kind == kind);
     // Invariant: every kind has its line in the table, of fewer lines than a byte counts.
     index.and_then(|index| u8::try_from(index + 1).ok()).map_or(Route::OTHER, Route::new)

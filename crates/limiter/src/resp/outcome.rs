@@ -7,7 +7,7 @@ use super::throttle::ThrottleError;
 
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(super) enum CommandOutcome {
     /// Answered.
     Done,
     /// Answered with an error that is the client's.
@@ -18,7 +18,7 @@ pub(super) enum Outcome {
     Over,
 }
 
-impl Outcome {
+impl CommandOutcome {
     /// The class under which it is counted, as an HTTP status.
     pub(super) fn status(self) -> u16 {
         match self {
@@ -32,12 +32,12 @@ impl Outcome {
 /// The commands of a pipeline that were answered, in runs of the same.
 #[derive(Debug, Default)]
 pub(super) struct Answered {
-    runs: Vec<(Route, Outcome, u64)>,
+    runs: Vec<(Route, CommandOutcome, u64)>,
 }
 
 impl Answered {
     /// One more.
-    pub(super) fn push(&mut self, route: Route, outcome: Outcome) {
+    pub(super) fn push(&mut self, route: Route, outcome: CommandOutcome) {
         match self.runs.last_mut() {
             Some((last, how, count)) if (*last, *how) == (route, outcome) => *count += 1,
             _ => self.runs.push((route, outcome, 1)),
@@ -45,15 +45,15 @@ impl Answered {
     }
 
     /// All of them: what, how, and how many.
-    pub(super) fn drain(&mut self) -> impl Iterator<Item = (Route, Outcome, u64)> {
+    pub(super) fn drain(&mut self) -> impl Iterator<Item = (Route, CommandOutcome, u64)> {
         self.runs.drain(..)
     }
 }
 
 impl ThrottleError {
     /// Answers with the error.
-    pub(super) fn answer(&self, out: &mut Encoder<'_>) -> Outcome {
+    pub(super) fn answer(&self, out: &mut Encoder<'_>) -> CommandOutcome {
         out.error(self);
-        if matches!(self, Self::Store(_)) { Outcome::Failed } else { Outcome::Refused }
+        if matches!(self, Self::Store(_)) { CommandOutcome::Failed } else { CommandOutcome::Refused }
     }
 }

@@ -37,10 +37,10 @@ use tidegate_wire::resp::{CommandError, Encoder, Protocol, Scanner};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
 
-use super::batch::Batch;
-use super::outcome::{Answered, Outcome};
+use super::batch::PipelineBatch;
+use super::outcome::{Answered, CommandOutcome};
 use super::session::Session;
-use super::shared::Shared;
+use super::shared::RespState;
 use super::wait::{Event, READ_BYTES, Waits};
 use crate::engine::Engine;
 
@@ -82,12 +82,12 @@ impl Default for RespConfig {
 /// A RESP server; clones share it.
 #[derive(Clone, Debug)]
 pub struct Server {
-    inner: Arc<Inner>,
+    inner: Arc<RespServerParts>,
 }
 
 #[derive(Debug)]
-struct Inner {
-    sessions: Arc<Shared>,
+struct RespServerParts {
+    sessions: Arc<RespState>,
     config: RespConfig,
     gate: Gate,
 }
@@ -97,8 +97,8 @@ impl Server {
     /// ask. The gate's statistics have the routes of [`super::TEMPLATES`].
     #[must_use]
     pub fn new(engine: &Arc<Engine>, tokens: TokensInForce, config: RespConfig, gate: Gate) -> Self {
-        let sessions = Arc::new(Shared::new(engine, tokens));
-        Self { inner: Arc::new(Inner { sessions, config, gate }) }
+        let sessions = Arc::new(RespState::new(engine, tokens));
+        Self { inner: Arc::new(RespServerParts { sessions, config, gate }) }
     }
 
     /// Serves `listeners` until the drain ends: socket `i` on core `i`.
@@ -110,9 +110,9 @@ impl Server {
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
-        let Inner { sessions, config, gate } = &*self.inner;
+        let RespServerParts { sessions, config, gate } = &*self.inner;
         let opened = monotonic();
-        let connection = Connection {
+        let connection = OpenConnection {
             stream,
             config,
             gate,
@@ -122,7 +122,7 @@ impl Server {
             charge: None,
             input: Vec::new(),
             output: Vec::new(),
-            batch: Batch::default(),
+            batch: PipelineBatch::default(),
             answered: Answered::default(),
             opened,
             spoke: false,
@@ -156,7 +156,7 @@ impl ServeConnection for Server {
 
 /// Why a connection ended without having been closed by either side's word.
 #[derive(Debug, thiserror::Error)]
-enum End {
+enum SessionEnd {
     #[error("cut: {0:?}")]
     Cut(Cut),
     #[error("{NO_ROOM}")]
@@ -165,7 +165,7 @@ enum End {
     Socket(#[from] io::Error),
 }
 
-struct Connection<'a, S> {
+struct OpenConnection<'a, S> {
     stream: S,
     config: &'a RespConfig,
     gate: &'a Gate,
@@ -178,7 +178,7 @@ struct Connection<'a, S> {
     input: Vec<u8>,
     output: Vec<u8>,
     /// Commands of the present pipeline that are yet to be decided and answered.
-    batch: Batch,
+    batch: PipelineBatch,
     /// The commands of the present pipeline, to be counted at its end.
     answered: Answered,
     opened: Instant,
@@ -188,9 +188,9 @@ struct Connection<'a, S> {
     waiting_since: Instant,
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> OpenConnection<'_, S> {
     /// Reads and answers until the client leaves, has said the last word, or the drain is over.
-    async fn converse(mut self, sessions: &Shared) -> Result<(), End> {
+    async fn converse(mut self, sessions: &RespState) -> Result<(), SessionEnd> {
         let gate = self.gate;
         let mut waits = Waits::new(gate.drain.clone());
         let mut swept = false;
@@ -219,7 +219,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
                 outcome = self.flush().await.map(|()| answered);
             }
             self.count(outcome.is_ok(), arrived);
-            if outcome? == Outcome::Over {
+            if outcome? == CommandOutcome::Over {
                 return self.leave().await;
             }
         }
@@ -242,10 +242,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
         &mut self,
         received: usize,
         arrived: Instant,
-        sessions: &Shared,
-    ) -> Result<Outcome, End> {
-        let (mut at, mut last, mut unreadable) = (0, Outcome::Done, None);
-        while last != Outcome::Over {
+        sessions: &RespState,
+    ) -> Result<CommandOutcome, SessionEnd> {
+        let (mut at, mut last, mut unreadable) = (0, CommandOutcome::Done, None);
+        while last != CommandOutcome::Over {
             let command = match self.scanner.scan(&self.input[at..], self.session.limits()) {
                 Ok(Some(command)) => command,
                 Ok(None) => break,
@@ -283,7 +283,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
     }
 
     /// Answers the commands of the batch.
-    async fn settle(&mut self, sessions: &Shared) {
+    async fn settle(&mut self, sessions: &RespState) {
         if self.batch.is_empty() {
             return;
         }
@@ -292,14 +292,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
     }
 
     /// Where the next command would begin is unknown, so this is the end.
-    fn give_up(&mut self, error: CommandError) -> Outcome {
+    fn give_up(&mut self, error: CommandError) -> CommandOutcome {
         Encoder::new(&mut self.output, Protocol::Resp2).error(&format_args!("ERR {error}"));
         self.stats.requests.started.fetch_add(1, Relaxed);
-        self.answered.push(Route::OTHER, Outcome::Refused);
-        Outcome::Over
+        self.answered.push(Route::OTHER, CommandOutcome::Refused);
+        CommandOutcome::Over
     }
 
-    async fn flush(&mut self) -> Result<(), End> {
+    async fn flush(&mut self) -> Result<(), SessionEnd> {
         if self.output.is_empty() {
             return Ok(());
         }
@@ -312,7 +312,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
         // Nearly always the kernel takes it at once, and no timer is needed.
         match poll_fn(|cx| Poll::Ready(writing.as_mut().poll(cx))).await {
             Poll::Ready(written) => written?,
-            Poll::Pending if !has_room => return Err(End::NoRoom),
+            Poll::Pending if !has_room => return Err(SessionEnd::NoRoom),
             Poll::Pending => match timeout(self.config.write_timeout, writing).await {
                 Ok(written) => written?,
                 Err(_) => return Err(self.cut(Cut::Write)),
@@ -349,13 +349,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
         }
     }
 
-    fn cut(&self, cause: Cut) -> End {
+    fn cut(&self, cause: Cut) -> SessionEnd {
         self.stats.connections.cut(cause);
-        End::Cut(cause)
+        SessionEnd::Cut(cause)
     }
 
     /// Half-closes, and reads dry what the client still sends, for a moment.
-    async fn leave(self) -> Result<(), End> {
+    async fn leave(self) -> Result<(), SessionEnd> {
         Ok(half_close(self.stream, self.config.linger, LINGER_BYTES).await?)
     }
 }

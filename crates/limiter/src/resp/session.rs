@@ -10,12 +10,12 @@ use std::sync::atomic::Ordering;
 use tidegate_access::tokens::{Credential, Denial, Scope};
 use tidegate_net::stats::Route;
 use tidegate_store::guard::Guard;
-use tidegate_wire::resp::{Command, Encoder, Limits, Protocol};
+use tidegate_wire::resp::{Command, CommandLimits, Encoder, Protocol};
 
-use super::batch::Batch;
-use super::commands::{self, Kind, Spec};
-use super::outcome::Outcome;
-use super::shared::Shared;
+use super::batch::PipelineBatch;
+use super::commands::{self, CommandKind, Spec};
+use super::outcome::CommandOutcome;
+use super::shared::RespState;
 use transaction::Transaction;
 
 /// Wrong passwords after which a connection ends.
@@ -27,7 +27,7 @@ const UNAUTHENTICATED: &str = "NOAUTH Authentication required.";
 /// A client's conversation.
 #[derive(Debug)]
 pub(super) struct Session {
-    shared: Arc<Shared>,
+    shared: Arc<RespState>,
     id: i64,
     protocol: Protocol,
     authenticated: bool,
@@ -41,7 +41,7 @@ pub(super) struct Session {
 }
 
 impl Session {
-    pub(super) fn new(shared: Arc<Shared>) -> Self {
+    pub(super) fn new(shared: Arc<RespState>) -> Self {
         let id = shared.sessions.fetch_add(1, Ordering::Relaxed) + 1;
         let judged_at = shared.tokens.version();
         let authenticated = !shared.tokens.load().demands(Scope::Decide);
@@ -69,12 +69,12 @@ impl Session {
     }
 
     /// How much the client may send as one command.
-    pub(super) fn limits(&self) -> &'static Limits {
-        if self.authenticated { &Limits::OPEN } else { &Limits::BEFORE_AUTH }
+    pub(super) fn limits(&self) -> &'static CommandLimits {
+        if self.authenticated { &CommandLimits::OPEN } else { &CommandLimits::BEFORE_AUTH }
     }
 
     /// Adds one command, which has at least a name, to `batch`.
-    pub(super) fn answer(&mut self, command: Command<'_>, batch: &mut Batch) -> Outcome {
+    pub(super) fn answer(&mut self, command: Command<'_>, batch: &mut PipelineBatch) -> CommandOutcome {
         self.judge_again();
         let name = command.argument(0).unwrap_or_default();
         let found = Spec::find(name);
@@ -100,13 +100,13 @@ impl Session {
         &mut self,
         found: Option<(&'static Spec, Route)>,
         command: Command<'_>,
-        batch: &mut Batch,
-    ) -> Outcome {
-        if let Some((Spec { kind: Kind::Throttle(dialect), .. }, route)) = found
+        batch: &mut PipelineBatch,
+    ) -> CommandOutcome {
+        if let Some((Spec { kind: CommandKind::Throttle(dialect), .. }, route)) = found
             && self.authenticated
         {
             batch.throttle(route, *dialect, &self.shared, command);
-            return Outcome::Done;
+            return CommandOutcome::Done;
         }
         batch.answer(self.protocol, |out| match found {
             Some((spec, route)) => (route, self.run(spec, command, out)),
@@ -115,7 +115,7 @@ impl Session {
     }
 
     /// Answers a command that nothing need be decided for.
-    fn run(&mut self, spec: &Spec, command: Command<'_>, out: &mut Encoder<'_>) -> Outcome {
+    fn run(&mut self, spec: &Spec, command: Command<'_>, out: &mut Encoder<'_>) -> CommandOutcome {
         let argument = |index| command.argument(index).unwrap_or_default();
         match spec.kind {
             _ if self.is_closed() && !spec.open => refuse(out, UNAUTHENTICATED),
@@ -123,43 +123,43 @@ impl Session {
                 refuse(out, format_args!("ERR wrong number of arguments for '{}' command", spec.name()))
             }
             // Commands of clients that may ask are in the batch.
-            Kind::Throttle(_) => refuse(out, UNAUTHENTICATED),
-            Kind::Ping => ping(command, out),
-            Kind::Hello => self.hello(command, out),
-            Kind::Auth => match command.arguments() {
+            CommandKind::Throttle(_) => refuse(out, UNAUTHENTICATED),
+            CommandKind::Ping => ping(command, out),
+            CommandKind::Hello => self.hello(command, out),
+            CommandKind::Auth => match command.arguments() {
                 2 => self.auth(b"default", argument(1), out),
                 3 => self.auth(argument(1), argument(2), out),
                 _ => refuse(out, "ERR syntax error"),
             },
-            Kind::Multi => {
+            CommandKind::Multi => {
                 self.transaction = Some(Transaction::default());
                 done(out)
             }
-            Kind::Exec => refuse(out, "ERR EXEC without MULTI"),
-            Kind::Discard => refuse(out, "ERR DISCARD without MULTI"),
-            Kind::Quit => {
+            CommandKind::Exec => refuse(out, "ERR EXEC without MULTI"),
+            CommandKind::Discard => refuse(out, "ERR DISCARD without MULTI"),
+            CommandKind::Quit => {
                 out.simple("OK");
-                Outcome::Over
+                CommandOutcome::Over
             }
-            Kind::Info => {
+            CommandKind::Info => {
                 out.bulk(self.info().as_bytes());
-                Outcome::Done
+                CommandOutcome::Done
             }
-            Kind::Command => describe(command, out),
-            Kind::Select if argument(1) == b"0" => done(out),
-            Kind::Select => refuse(out, "ERR DB index is out of range"),
+            CommandKind::Command => describe(command, out),
+            CommandKind::Select if argument(1) == b"0" => done(out),
+            CommandKind::Select => refuse(out, "ERR DB index is out of range"),
             // Names are for the lists that Redis can show; there is none here, so nothing is kept.
-            Kind::Client
+            CommandKind::Client
                 if [&b"setinfo"[..], b"setname"].iter().any(|it| argument(1).eq_ignore_ascii_case(it)) =>
             {
                 done(out)
             }
-            Kind::Client => refuse(out, "ERR only CLIENT SETINFO and CLIENT SETNAME are known"),
+            CommandKind::Client => refuse(out, "ERR only CLIENT SETINFO and CLIENT SETNAME are known"),
         }
     }
 
     /// `HELLO [2|3 [AUTH name password] [SETNAME name]]`
-    fn hello(&mut self, command: Command<'_>, out: &mut Encoder<'_>) -> Outcome {
+    fn hello(&mut self, command: Command<'_>, out: &mut Encoder<'_>) -> CommandOutcome {
         let argument = |index| command.argument(index).unwrap_or_default();
         let protocol = match argument(1) {
             b"" if command.arguments() == 1 => self.protocol,
@@ -187,7 +187,7 @@ impl Session {
         self.protocol = protocol;
         out.switch(protocol);
         self.greet(out);
-        Outcome::Done
+        CommandOutcome::Done
     }
 
     fn greet(&self, out: &mut Encoder<'_>) {
@@ -208,7 +208,7 @@ impl Session {
         out.array(0);
     }
 
-    fn auth(&mut self, user: &[u8], password: &[u8], out: &mut Encoder<'_>) -> Outcome {
+    fn auth(&mut self, user: &[u8], password: &[u8], out: &mut Encoder<'_>) -> CommandOutcome {
         match self.admit(user, password, out) {
             Ok(()) => done(out),
             Err(outcome) => outcome,
@@ -216,7 +216,7 @@ impl Session {
     }
 
     /// Lets the client in, or answers why not.
-    fn admit(&mut self, user: &[u8], password: &[u8], out: &mut Encoder<'_>) -> Result<(), Outcome> {
+    fn admit(&mut self, user: &[u8], password: &[u8], out: &mut Encoder<'_>) -> Result<(), CommandOutcome> {
         let tokens = self.shared.tokens.load();
         let reason = match tokens.admit(Scope::Decide, Some(password)) {
             Ok(Some(token)) if user == b"default" || user == token.name().as_bytes() => {
@@ -236,14 +236,14 @@ impl Session {
         };
         self.failed_auth += 1;
         let refused = refuse(out, reason);
-        Err(if self.failed_auth < MAX_FAILED_AUTH { refused } else { Outcome::Over })
+        Err(if self.failed_auth < MAX_FAILED_AUTH { refused } else { CommandOutcome::Over })
     }
 
-    fn unknown(&self, name: &[u8], out: &mut Encoder<'_>) -> Outcome {
+    fn unknown(&self, name: &[u8], out: &mut Encoder<'_>) -> CommandOutcome {
         // A browser that was tricked into talking to this port: its body could be commands.
         if [&b"post"[..], b"host:"].iter().any(|word| name.eq_ignore_ascii_case(word)) {
             refuse(out, "ERR this is no HTTP server");
-            return Outcome::Over;
+            return CommandOutcome::Over;
         }
         if self.is_closed() {
             return refuse(out, UNAUTHENTICATED);
@@ -268,27 +268,27 @@ impl Session {
     }
 }
 
-fn done(out: &mut Encoder<'_>) -> Outcome {
+fn done(out: &mut Encoder<'_>) -> CommandOutcome {
     out.simple("OK");
-    Outcome::Done
+    CommandOutcome::Done
 }
 
-fn refuse(out: &mut Encoder<'_>, message: impl std::fmt::Display) -> Outcome {
+fn refuse(out: &mut Encoder<'_>, message: impl std::fmt::Display) -> CommandOutcome {
     out.error(&message);
-    Outcome::Refused
+    CommandOutcome::Refused
 }
 
-fn ping(command: Command<'_>, out: &mut Encoder<'_>) -> Outcome {
+fn ping(command: Command<'_>, out: &mut Encoder<'_>) -> CommandOutcome {
     match (command.arguments(), command.argument(1)) {
         (1, _) => out.simple("PONG"),
         (2, Some(message)) => out.bulk(message),
         _ => return refuse(out, "ERR wrong number of arguments for 'ping' command"),
     }
-    Outcome::Done
+    CommandOutcome::Done
 }
 
 /// `COMMAND`, `COMMAND COUNT`, `COMMAND INFO name ...`, `COMMAND DOCS ...`, which has none.
-fn describe(command: Command<'_>, out: &mut Encoder<'_>) -> Outcome {
+fn describe(command: Command<'_>, out: &mut Encoder<'_>) -> CommandOutcome {
     let about = command.argument(1).unwrap_or_default();
     if command.arguments() == 1 {
         commands::describe_all(out);
@@ -304,5 +304,5 @@ fn describe(command: Command<'_>, out: &mut Encoder<'_>) -> Outcome {
     } else {
         return refuse(out, "ERR only COMMAND, COMMAND COUNT, COMMAND INFO and COMMAND DOCS are known");
     }
-    Outcome::Done
+    CommandOutcome::Done
 }

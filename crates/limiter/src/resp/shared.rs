@@ -11,14 +11,14 @@ use crate::engine::Engine;
 
 /// What all sessions share.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct RespState {
     pub(super) cell: AdHoc,
     crab: AdHoc,
     pub(super) tokens: TokensInForce,
     pub(super) sessions: AtomicI64,
 }
 
-impl Shared {
+impl RespState {
     pub(super) fn new(engine: &Arc<Engine>, tokens: TokensInForce) -> Self {
         Self {
             cell: AdHoc::new(engine.clone(), "CL.THROTTLE"),

@@ -60,7 +60,7 @@ pub(super) enum ThrottleError {
 
 /// A throttle command's arguments, checked.
 #[derive(Debug)]
-pub(super) struct Request<'a> {
+pub(super) struct ThrottleRequest<'a> {
     pub(super) key: &'a [u8],
     pub(super) limit: Limit,
     pub(super) period: u64,
@@ -77,7 +77,7 @@ impl Dialect {
     }
 
     /// A command's arguments.
-    pub(super) fn request(self, command: Command<'_>) -> Result<Request<'_>, ThrottleError> {
+    pub(super) fn request(self, command: Command<'_>) -> Result<ThrottleRequest<'_>, ThrottleError> {
         let (5 | 6, Some(key)) = (command.arguments(), command.argument(1)) else { return Err(self.usage()) };
         let burst = self.number(command, 2, "max_burst")?;
         let count = self.number(command, 3, "count_per_period")?;
@@ -88,7 +88,7 @@ impl Dialect {
             Self::Cell => burst.saturating_add(1),
             Self::Crab => burst,
         };
-        Ok(Request { key, limit: bucket(burst, count, period)?, period, quantity })
+        Ok(ThrottleRequest { key, limit: bucket(burst, count, period)?, period, quantity })
     }
 
     fn usage(self) -> ThrottleError {

@@ -56,7 +56,7 @@ pub trait ServeConnection: Clone + Send + Sync + 'static {
 /// Serves `listeners` until the drain ends: socket `i` on core `i`, a task for each connection.
 pub fn serve<P: ServeConnection>(server: &P, cores: &Cores, listeners: Listeners) {
     let address = listeners.address();
-    let way = Way { proxied: listeners.proxied().cloned(), tls: listeners.tls().cloned() };
+    let way = ListenerWay { proxied: listeners.proxied().cloned(), tls: listeners.tls().cloned() };
     for (core, socket) in listeners.into_sockets().into_iter().enumerate() {
         let (server, way) = (server.clone(), way.clone());
         cores.spawn_on(core, async move {
@@ -69,7 +69,7 @@ pub fn serve<P: ServeConnection>(server: &P, cores: &Cores, listeners: Listeners
 
 /// What stands before the protocol on a listener's connections.
 #[derive(Clone)]
-struct Way {
+struct ListenerWay {
     proxied: Option<Proxied>,
     tls: Option<Tls>,
 }
@@ -78,7 +78,7 @@ async fn serve_socket<P: ServeConnection>(
     server: &P,
     socket: ListenSocket,
     core: usize,
-    way: Way,
+    way: ListenerWay,
 ) -> io::Result<()> {
     accept(socket, server.gate(), core, |stream, address, held| {
         let (server, way) = (server.clone(), way.clone());
@@ -90,9 +90,11 @@ async fn serve_socket<P: ServeConnection>(
                 let serving = serve_any(server, way, stream, peer, held);
                 tokio::spawn(async move { drop(timeout(OPERATION_LIFE, serving).await) })
             }
-            way @ Way { proxied: Some(_), .. } => tokio::spawn(serve_any(server, way, stream, peer, held)),
-            Way { tls: Some(tls), .. } => tokio::spawn(serve_tls(server, tls, stream, peer, held)),
-            Way { tls: None, .. } => tokio::spawn(server.serve_connection(stream, peer, None, held)),
+            way @ ListenerWay { proxied: Some(_), .. } => {
+                tokio::spawn(serve_any(server, way, stream, peer, held))
+            }
+            ListenerWay { tls: Some(tls), .. } => tokio::spawn(serve_tls(server, tls, stream, peer, held)),
+            ListenerWay { tls: None, .. } => tokio::spawn(server.serve_connection(stream, peer, None, held)),
         });
     })
     .await
@@ -100,7 +102,7 @@ async fn serve_socket<P: ServeConnection>(
 
 async fn serve_any<P: ServeConnection>(
     server: P,
-    way: Way,
+    way: ListenerWay,
     mut stream: TcpStream,
     mut peer: Peer,
     held: Held,

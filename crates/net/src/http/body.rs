@@ -59,10 +59,10 @@ impl BodyError {
 
 /// The body of a request, as it comes in.
 #[derive(Debug)]
-pub struct RequestBody(Source);
+pub struct RequestBody(BodySource);
 
 #[derive(Debug)]
-enum Source {
+enum BodySource {
     Arriving(Arriving),
     /// It came with its head.
     Whole(Option<Bytes>),
@@ -75,7 +75,7 @@ struct Arriving {
     pace: BodyPace,
     account: Arc<Account>,
     received: u64,
-    wait: Option<Box<Wait>>,
+    wait: Option<Box<ClientWait>>,
     /// Where it is noted that somebody asks for it, until somebody does.
     asked: Option<Arc<AtomicBool>>,
 }
@@ -91,7 +91,7 @@ struct Lingering {
 
 /// Time that was spent on waiting for the client. Time in which the service did not ask for the body does not count.
 #[derive(Debug)]
-struct Wait {
+struct ClientWait {
     /// Before the present wait.
     past: Duration,
     /// Since when the present one lasts, if there is one.
@@ -103,12 +103,12 @@ impl RequestBody {
     /// A body whose unread rest is read for `linger`.
     pub(super) fn new(incoming: Incoming, pace: BodyPace, account: Arc<Account>, linger: Duration) -> Self {
         let incoming = Lingering { incoming: Some(incoming), linger };
-        Self(Source::Arriving(Arriving { incoming, pace, account, received: 0, wait: None, asked: None }))
+        Self(BodySource::Arriving(Arriving { incoming, pace, account, received: 0, wait: None, asked: None }))
     }
 
     /// The same, and it is noted when the service first asks for it.
     pub(super) fn noting(mut self, asked: Option<Arc<AtomicBool>>) -> Self {
-        if let Source::Arriving(body) = &mut self.0 {
+        if let BodySource::Arriving(body) = &mut self.0 {
             body.asked = asked;
         }
         self
@@ -117,17 +117,17 @@ impl RequestBody {
     /// No body, for a request that this process makes of a service of its own.
     #[must_use]
     pub fn none() -> Self {
-        Self(Source::Whole(None))
+        Self(BodySource::Whole(None))
     }
 
     pub(super) fn whole(bytes: Bytes) -> Self {
-        Self(Source::Whole(Some(bytes).filter(|bytes| !bytes.is_empty())))
+        Self(BodySource::Whole(Some(bytes).filter(|bytes| !bytes.is_empty())))
     }
 
     /// The same at another pace, for a service that passes it on as it comes.
     #[must_use]
     pub fn at_pace(mut self, pace: BodyPace) -> Self {
-        if let Source::Arriving(body) = &mut self.0 {
+        if let BodySource::Arriving(body) = &mut self.0 {
             body.pace = pace;
         }
         self
@@ -140,9 +140,9 @@ impl RequestBody {
     #[expect(clippy::result_large_err, reason = "it is given back as it came")]
     pub fn into_whole(self) -> Result<Bytes, Self> {
         match self.0 {
-            Source::Whole(bytes) => Ok(bytes.unwrap_or_default()),
-            Source::Arriving(body) if body.incoming.is_end_stream() => Ok(Bytes::new()),
-            arriving @ Source::Arriving(_) => Err(Self(arriving)),
+            BodySource::Whole(bytes) => Ok(bytes.unwrap_or_default()),
+            BodySource::Arriving(body) if body.incoming.is_end_stream() => Ok(Bytes::new()),
+            arriving @ BodySource::Arriving(_) => Err(Self(arriving)),
         }
     }
 
@@ -167,7 +167,7 @@ impl RequestBody {
         if self.is_end_stream() {
             return Ok(first);
         }
-        let Source::Arriving(Arriving { account, .. }) = &self.0 else { return Ok(first) };
+        let BodySource::Arriving(Arriving { account, .. }) = &self.0 else { return Ok(first) };
         let mut whole = Gathered::new(account, limit)?;
         whole.append(&first)?;
         drop(first);
@@ -256,7 +256,7 @@ impl Arriving {
         let wait = wait.get_or_insert_with(|| {
             let now = monotonic();
             let timer = Box::pin(sleep_until((now + allowance).into()));
-            Box::new(Wait { past: Duration::ZERO, since: Some(now), timer })
+            Box::new(ClientWait { past: Duration::ZERO, since: Some(now), timer })
         });
         let since = *wait.since.get_or_insert_with(monotonic);
         let deadline = (since + allowance.saturating_sub(wait.past)).into();
@@ -276,8 +276,8 @@ impl HttpBody for RequestBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let body = match &mut self.get_mut().0 {
-            Source::Arriving(body) => body,
-            Source::Whole(bytes) => return Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
+            BodySource::Arriving(body) => body,
+            BodySource::Whole(bytes) => return Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
         };
         if let Some(asked) = body.asked.take() {
             asked.store(true, Relaxed);
@@ -299,15 +299,15 @@ impl HttpBody for RequestBody {
 
     fn is_end_stream(&self) -> bool {
         match &self.0 {
-            Source::Arriving(body) => body.incoming.is_end_stream(),
-            Source::Whole(bytes) => bytes.is_none(),
+            BodySource::Arriving(body) => body.incoming.is_end_stream(),
+            BodySource::Whole(bytes) => bytes.is_none(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.0 {
-            Source::Arriving(body) => body.incoming.size_hint(),
-            Source::Whole(bytes) => {
+            BodySource::Arriving(body) => body.incoming.size_hint(),
+            BodySource::Whole(bytes) => {
                 SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64))
             }
         }

@@ -43,7 +43,7 @@ const SHORT_REPLY_BYTES: usize = 1 << 10;
 
 /// What all connections of a server share.
 #[derive(Debug)]
-pub(super) struct Shared<H> {
+pub(super) struct HttpServerParts<H> {
     pub(super) handler: H,
     pub(super) config: Arc<HttpConfig>,
     pub(super) protocol: http1::Builder,
@@ -52,7 +52,7 @@ pub(super) struct Shared<H> {
 
 /// What the requests of one connection share.
 pub(super) struct Connection<H> {
-    server: Arc<Shared<H>>,
+    server: Arc<HttpServerParts<H>>,
     activity: Arc<Activity>,
     peer: Peer,
     /// What is held for it, from when something is.
@@ -64,7 +64,7 @@ pub(super) struct Connection<H> {
 }
 
 impl<H: Handle> Connection<H> {
-    pub(super) fn new(server: Arc<Shared<H>>, activity: Arc<Activity>, peer: Peer) -> Self {
+    pub(super) fn new(server: Arc<HttpServerParts<H>>, activity: Arc<Activity>, peer: Peer) -> Self {
         let (account, outbox) = (OnceLock::new(), OnceLock::new());
         Self { server, activity, peer, account, outbox, continuation: Mutex::new(None) }
     }
@@ -77,7 +77,7 @@ impl<H: Handle> Connection<H> {
     }
 
     fn account(&self) -> &Arc<Account> {
-        let Shared { gate, config, .. } = &*self.server;
+        let HttpServerParts { gate, config, .. } = &*self.server;
         self.account.get_or_init(|| gate.buffers.account(config.connection_bytes))
     }
 
@@ -95,7 +95,7 @@ impl<H: Handle> Connection<H> {
         let connection = Arc::new(self);
         let (activity, peer) = (Arc::clone(&connection.activity), connection.peer.clone());
         let protocol = connection.server.protocol.clone();
-        let Shared { handler, config, .. } = &*connection.server;
+        let HttpServerParts { handler, config, .. } = &*connection.server;
         let front = Front::new(io, Arc::clone(&activity), Arc::clone(config), handler.may_upgrade());
         // In a box, so that hyper has no room for it while the connection is idle.
         let service = service_fn(|request| Box::pin(Arc::clone(&connection).answer_incoming(request)));
@@ -195,7 +195,7 @@ impl<H: Handle> Connection<H> {
     pub(super) async fn answer(&self, request: Request<RequestBody>) -> (Response<Body>, Option<Charge>) {
         let started = monotonic();
         let in_flight = InFlight::begin(self.activity.stats());
-        let Shared { handler, gate, .. } = &*self.server;
+        let HttpServerParts { handler, gate, .. } = &*self.server;
         let is_http1 = request.version() < Version::HTTP_2;
         let must_go_on = UpgradeOffer::is_of_stream(&request);
         // A call is told how it ended by a success, which would open the stream.
@@ -231,7 +231,7 @@ impl<H: Handle> Connection<H> {
 
     /// Whether the service is asked at all, and what the request is charged until then.
     fn admit(&self, request: &Request<RequestBody>, is_http1: bool) -> Result<Option<Charge>, Box<Reply>> {
-        let Shared { handler, config, .. } = &*self.server;
+        let HttpServerParts { handler, config, .. } = &*self.server;
         if self.peer.is_for_operation && !handler.is_operational(request.uri().path()) {
             let reason = "the connection limit is reached";
             return Err(Box::new(Reply::refusal(StatusCode::SERVICE_UNAVAILABLE, reason)));
@@ -275,7 +275,7 @@ impl<H: Handle> Connection<H> {
     /// Has the service answer at once, and counts; false if it does not. While draining, and on
     /// connections over the limit, it is not asked: those replies say close.
     pub(super) fn answer_at_once(&self, request: &Plain<'_>, reply: Unwritten<'_>) -> bool {
-        let Shared { handler, gate, .. } = &*self.server;
+        let HttpServerParts { handler, gate, .. } = &*self.server;
         if gate.drain.is_draining() || self.peer.is_for_operation {
             return false;
         }

@@ -19,17 +19,17 @@ pub struct Unwritten<'a>(&'a mut Vec<u8>);
 pub struct Head<'a> {
     output: &'a mut Vec<u8>,
     status: StatusCode,
-    stated: Stated,
+    stated: StatedFields,
 }
 
 /// Fields that a service wrote itself, of those that are added where they are missing.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Stated {
+pub(super) struct StatedFields {
     pub(super) length: bool,
     pub(super) date: bool,
 }
 
-impl Stated {
+impl StatedFields {
     fn saw(&mut self, name: &HeaderName) {
         self.length |= *name == header::CONTENT_LENGTH;
         self.date |= *name == header::DATE;
@@ -53,7 +53,7 @@ impl<'a> Unwritten<'a> {
     pub fn head(self, status: StatusCode) -> Head<'a> {
         make_room(self.0);
         put_status(self.0, status);
-        Head { output: self.0, status, stated: Stated::default() }
+        Head { output: self.0, status, stated: StatedFields::default() }
     }
 }
 
@@ -134,9 +134,9 @@ pub(super) fn keep(mut output: Vec<u8>) {
 }
 
 /// Writes the status line and `fields`; what [`end_head`] need not add to them.
-pub(super) fn put_head(output: &mut Vec<u8>, status: StatusCode, fields: &HeaderMap) -> Stated {
+pub(super) fn put_head(output: &mut Vec<u8>, status: StatusCode, fields: &HeaderMap) -> StatedFields {
     put_status(output, status);
-    let mut stated = Stated::default();
+    let mut stated = StatedFields::default();
     for (name, value) in fields {
         stated.saw(name);
         put_field(output, name.as_str(), value.as_bytes());
@@ -164,7 +164,7 @@ fn put_length(output: &mut Vec<u8>, length: u64) {
 }
 
 /// What every head ends with: the length, where there is one to state, and the date, unless they were stated.
-pub(super) fn end_head(output: &mut Vec<u8>, length: Option<u64>, stated: Stated) {
+pub(super) fn end_head(output: &mut Vec<u8>, length: Option<u64>, stated: StatedFields) {
     if let Some(length) = length.filter(|_| !stated.length) {
         put_length(output, length);
     }

@@ -7,9 +7,9 @@ use hyper::server::conn::http1;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::activity::Activity;
-use super::connection::{Connection, Shared};
+use super::connection::{Connection, HttpServerParts};
 use super::deadline::DeadlineIo;
-use super::in_one_piece::{self, End};
+use super::in_one_piece::{self, ShortWayEnd};
 use super::{Handle, HttpConfig};
 use crate::accept::{Gate, Held};
 use crate::clock::monotonic;
@@ -30,7 +30,7 @@ pub(super) enum Begins {
 /// An HTTP server for one service; clones share it.
 #[derive(Debug)]
 pub struct Server<H> {
-    pub(super) shared: Arc<Shared<H>>,
+    pub(super) shared: Arc<HttpServerParts<H>>,
 }
 
 impl<H> Clone for Server<H> {
@@ -51,7 +51,7 @@ impl<H: Handle> Server<H> {
             .max_buf_size(config.max_head_bytes.max(SMALLEST_BUFFER))
             // One buffer per reply: for short bodies a copy is cheaper than a second slice.
             .writev(false);
-        Self { shared: Arc::new(Shared { handler, config: Arc::new(config), protocol, gate }) }
+        Self { shared: Arc::new(HttpServerParts { handler, config: Arc::new(config), protocol, gate }) }
     }
 
     pub(super) fn gate(&self) -> &Gate {
@@ -70,7 +70,7 @@ impl<H: Handle> Server<H> {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let Shared { config, gate, .. } = &*self.shared;
+        let HttpServerParts { config, gate, .. } = &*self.shared;
         let activity = Arc::new(Activity::new(monotonic(), Arc::clone(&gate.stats), peer.core));
         let mut io = DeadlineIo::new(stream, Arc::clone(&activity), Arc::clone(config));
         let mut sweep = Sweep::new(gate.drain.clone());
@@ -79,12 +79,12 @@ impl<H: Handle> Server<H> {
             // The others are boxed, so that a connection which never needs them has no room for them.
             let end = match begins {
                 Begins::Any => in_one_piece::serve(&mut io, &connection, &mut sweep).await,
-                Begins::Http2 => End::Http2,
+                Begins::Http2 => ShortWayEnd::Http2,
             };
             match end {
-                End::Close => {}
-                End::Hyper => Box::pin(connection.serve_with_hyper(io, sweep)).await,
-                End::Http2 => Box::pin(connection.serve_http2(io)).await,
+                ShortWayEnd::Close => {}
+                ShortWayEnd::Hyper => Box::pin(connection.serve_with_hyper(io, sweep)).await,
+                ShortWayEnd::Http2 => Box::pin(connection.serve_http2(io)).await,
             }
             drop(held);
         }

@@ -84,10 +84,10 @@ pub enum TlsFault {
     #[error("is not the key of the certificate in {}", .0.display())]
     Mismatch(PathBuf),
     /// The certificate is over.
-    #[error("holds a certificate that expired {} ago", Span(*.0))]
+    #[error("holds a certificate that expired {} ago", ValiditySpan(*.0))]
     Expired(u64),
     /// The certificate is for later.
-    #[error("holds a certificate that becomes valid in {}", Span(*.0))]
+    #[error("holds a certificate that becomes valid in {}", ValiditySpan(*.0))]
     NotYetValid(u64),
     /// Clients could not ask for it by name.
     #[error("holds a certificate without names (subject alternative names of DNS)")]
@@ -104,9 +104,9 @@ pub enum TlsFault {
 }
 
 /// Seconds in the largest unit that says enough.
-struct Span(u64);
+struct ValiditySpan(u64);
 
-impl std::fmt::Display for Span {
+impl std::fmt::Display for ValiditySpan {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.0 {
             seconds @ 0..7_200 => write!(out, "{seconds} s"),

@@ -139,19 +139,19 @@ pub struct FileCertificate {
 /// A listener's TLS as it is in force; clones share it.
 #[derive(Clone)]
 pub struct Tls {
-    shared: Arc<Shared>,
+    shared: Arc<TlsState>,
 }
 
-struct Shared {
+struct TlsState {
     config: TlsConfig,
-    in_force: ArcSwap<InForce>,
+    in_force: ArcSwap<TlsInForce>,
     slots: Semaphore,
     is_reload_good: AtomicBool,
     applied: AtomicU64,
     refused: AtomicU64,
 }
 
-struct InForce {
+struct TlsInForce {
     server: Arc<ServerConfig>,
     /// Those of the files.
     certificates: Vec<CertificateInForce>,
@@ -181,7 +181,7 @@ impl Tls {
         let in_force = ArcSwap::from_pointee(in_force(&config)?);
         let slots = Semaphore::new(config.max_handshakes.clamp(1, Semaphore::MAX_PERMITS));
         Ok(Self {
-            shared: Arc::new(Shared {
+            shared: Arc::new(TlsState {
                 config,
                 in_force,
                 slots,
@@ -198,7 +198,7 @@ impl Tls {
     /// # Errors
     /// The first file that cannot be used, and why; what was in force stays.
     pub fn reload(&self) -> Result<(), TlsError> {
-        let Shared { config, in_force: current, is_reload_good, applied, refused, .. } = &*self.shared;
+        let TlsState { config, in_force: current, is_reload_good, applied, refused, .. } = &*self.shared;
         let outcome = in_force(config).map(|new| current.store(Arc::new(new)));
         is_reload_good.store(outcome.is_ok(), Relaxed);
         if outcome.is_ok() { applied } else { refused }.fetch_add(1, Relaxed);
@@ -254,7 +254,7 @@ impl Tls {
     /// How the certificates in force fare.
     #[must_use]
     pub fn status(&self) -> TlsStatus {
-        let Shared { config, in_force, slots, is_reload_good, applied, refused } = &*self.shared;
+        let TlsState { config, in_force, slots, is_reload_good, applied, refused } = &*self.shared;
         TlsStatus {
             not_after: in_force.load().certificates.iter().map(|it| it.not_after).min(),
             is_reload_good: is_reload_good.load(Relaxed),
@@ -271,9 +271,9 @@ impl std::fmt::Debug for Tls {
     }
 }
 
-fn in_force(config: &TlsConfig) -> Result<InForce, TlsError> {
+fn in_force(config: &TlsConfig) -> Result<TlsInForce, TlsError> {
     let (server, certificates) = identity::load(config, seconds_now())?;
-    Ok(InForce { server: Arc::new(server), certificates })
+    Ok(TlsInForce { server: Arc::new(server), certificates })
 }
 
 fn seconds_now() -> u64 {

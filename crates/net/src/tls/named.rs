@@ -75,11 +75,11 @@ pub type Named = HashMap<Box<str>, NamedPair>;
 /// The certificates of names, as they are in force; clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct NamedCertificates {
-    shared: Arc<InForce>,
+    shared: Arc<NamedInForce>,
 }
 
 #[derive(Debug, Default)]
-struct InForce {
+struct NamedInForce {
     certificates: ArcSwap<Named>,
     challenges: ArcSwap<Named>,
 }

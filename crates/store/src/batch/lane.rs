@@ -51,16 +51,16 @@ pub(crate) trait Executor: Send + Sync + 'static {
 
 /// What a lane is asked to do.
 #[derive(Debug)]
-enum Request {
+enum LaneRequest {
     /// To open its connection.
     Open(oneshot::Sender<Result<(), Failure>>),
     /// To run an operation.
-    Run(Job),
+    Run(LaneJob),
 }
 
 /// An operation and who waits for it.
 #[derive(Debug)]
-struct Job {
+struct LaneJob {
     operation: Operation,
     /// Keys of a batch share a hash tag if the store is a Cluster: jobs of different tags go into
     /// different batches.
@@ -73,7 +73,7 @@ struct Job {
 /// The sending side.
 #[derive(Clone, Debug)]
 pub(crate) struct Lane {
-    queue: mpsc::Sender<Request>,
+    queue: mpsc::Sender<LaneRequest>,
 }
 
 impl Lane {
@@ -87,7 +87,7 @@ impl Lane {
     /// Opens its connection now, and not with the first call.
     pub(crate) async fn open(&self) -> Result<(), Failure> {
         let (reply, answer) = oneshot::channel();
-        self.send(Request::Open(reply))?;
+        self.send(LaneRequest::Open(reply))?;
         answer.await.unwrap_or_else(|_| Err(ended()))
     }
 
@@ -99,11 +99,11 @@ impl Lane {
         at: Option<Now>,
     ) -> Result<Reply, Failure> {
         let (reply, answer) = oneshot::channel();
-        self.send(Request::Run(Job { operation, tag, at, reply }))?;
+        self.send(LaneRequest::Run(LaneJob { operation, tag, at, reply }))?;
         answer.await.unwrap_or_else(|_| Err(ended()))
     }
 
-    fn send(&self, request: Request) -> Result<(), Failure> {
+    fn send(&self, request: LaneRequest) -> Result<(), Failure> {
         let full = |_| Failure::Unsent(format!("{MAX_QUEUE} calls wait for this connection"));
         self.queue.try_send(request).map_err(full)
     }
@@ -125,7 +125,7 @@ fn ended() -> Failure {
     Failure::Lost("the sending task ended".to_owned())
 }
 
-async fn drain(mut requests: mpsc::Receiver<Request>, executor: Arc<impl Executor>) {
+async fn drain(mut requests: mpsc::Receiver<LaneRequest>, executor: Arc<impl Executor>) {
     let permits = Arc::new(Semaphore::new(IN_FLIGHT));
     while let Some(first) = requests.recv().await {
         // Invariant: the semaphore is never closed.
@@ -134,12 +134,12 @@ async fn drain(mut requests: mpsc::Receiver<Request>, executor: Arc<impl Executo
         let mut next = Some(first);
         while let Some(request) = next {
             match request {
-                Request::Open(reply) => {
+                LaneRequest::Open(reply) => {
                     let executor = Arc::clone(&executor);
                     // The caller may have given up meanwhile.
                     tokio::spawn(async move { reply.send(executor.open().await).unwrap_or_default() });
                 }
-                Request::Run(job) => {
+                LaneRequest::Run(job) => {
                     charges += job.operation.charges.len();
                     batch.push(job);
                 }
@@ -156,8 +156,8 @@ async fn drain(mut requests: mpsc::Receiver<Request>, executor: Arc<impl Executo
 }
 
 /// Sends what was drained, all its batches at once, and answers everyone.
-async fn send(executor: &Arc<impl Executor>, drained: Vec<Job>) {
-    let mut batches: HashMap<(Option<u8>, Option<Now>), Vec<Job>> = HashMap::new();
+async fn send(executor: &Arc<impl Executor>, drained: Vec<LaneJob>) {
+    let mut batches: HashMap<(Option<u8>, Option<Now>), Vec<LaneJob>> = HashMap::new();
     for job in drained {
         if !job.reply.is_closed() {
             batches.entry((job.tag, job.at)).or_default().push(job);
@@ -167,7 +167,7 @@ async fn send(executor: &Arc<impl Executor>, drained: Vec<Job>) {
 }
 
 /// Runs batches at the same time; the last one here, since there is seldom another.
-async fn side_by_side(executor: &Arc<impl Executor>, mut batches: Vec<(Vec<Job>, Option<Now>)>) {
+async fn side_by_side(executor: &Arc<impl Executor>, mut batches: Vec<(Vec<LaneJob>, Option<Now>)>) {
     let Some((jobs, at)) = batches.pop() else { return };
     let others: Vec<_> = batches
         .into_iter()
@@ -186,7 +186,7 @@ async fn side_by_side(executor: &Arc<impl Executor>, mut batches: Vec<(Vec<Job>,
 /// Runs a batch; in a box, since a batch with a damaged counter runs its parts.
 fn run<E: Executor>(
     executor: &Arc<E>,
-    jobs: Vec<Job>,
+    jobs: Vec<LaneJob>,
     at: Option<Now>,
 ) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
     Box::pin(async move {
@@ -198,7 +198,7 @@ fn run<E: Executor>(
 }
 
 /// Decides a batch and answers all its calls but those of a part with a damaged counter. These are returned.
-async fn decide(executor: &impl Executor, jobs: Vec<Job>, at: Option<Now>) -> Vec<Job> {
+async fn decide(executor: &impl Executor, jobs: Vec<LaneJob>, at: Option<Now>) -> Vec<LaneJob> {
     let alone = jobs.len() == 1;
     let (operations, waiting): (Vec<_>, Vec<_>) =
         jobs.into_iter().map(|job| (job.operation, (job.tag, job.reply))).unzip();
@@ -208,7 +208,7 @@ async fn decide(executor: &impl Executor, jobs: Vec<Job>, at: Option<Now>) -> Ve
     for ((operation, (tag, reply)), answer) in operations.into_iter().zip(waiting).zip(answers) {
         let answer = match answer {
             Err(Failure::Unreadable(_)) if !alone => {
-                suspects.push(Job { operation, tag, at, reply });
+                suspects.push(LaneJob { operation, tag, at, reply });
                 continue;
             }
             Err(Failure::Unreadable(why)) => Err(Failure::Unreadable(named(&why, &operation))),
@@ -221,7 +221,7 @@ async fn decide(executor: &impl Executor, jobs: Vec<Job>, at: Option<Now>) -> Ve
 }
 
 /// Jobs in [`PARTS`], in their order.
-fn apart(mut jobs: Vec<Job>, at: Option<Now>) -> Vec<(Vec<Job>, Option<Now>)> {
+fn apart(mut jobs: Vec<LaneJob>, at: Option<Now>) -> Vec<(Vec<LaneJob>, Option<Now>)> {
     let size = jobs.len().div_ceil(PARTS);
     let mut parts = Vec::with_capacity(PARTS);
     while !jobs.is_empty() {

@@ -148,7 +148,8 @@ impl WireLimit {
             }
             SLIDING_COUNTER => {
                 let seconds = narrow(second);
-                let state = sliding_counter::Counts { start: Tick(0), previous, current: count, seconds };
+                let state =
+                    sliding_counter::SlidingCounts { start: Tick(0), previous, current: count, seconds };
                 let limit = Limit::SlidingCounter(SlidingCounter { limit: first, seconds });
                 (limit, State::SlidingCounter(state), Now::at(time))
             }
@@ -156,7 +157,11 @@ impl WireLimit {
                 // Where it ends is known, so its length, and which period it is, no longer matter.
                 let seconds = u32::MAX;
                 let limit = Limit::FixedWindow(FixedWindow { limit: first, seconds });
-                (limit, State::FixedWindow(fixed_window::Count { end: tick, count, seconds }), Now::at(0))
+                (
+                    limit,
+                    State::FixedWindow(fixed_window::WindowCount { end: tick, count, seconds }),
+                    Now::at(0),
+                )
             }
         }
     }

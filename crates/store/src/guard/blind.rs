@@ -7,12 +7,12 @@ use tidegate_algorithms::policy::OnStoreFailure;
 use tidegate_algorithms::time::{Now, SECOND};
 
 use super::outage::Settled;
-use super::{Inner, hold, share};
+use super::{GuardParts, hold, share};
 use crate::{Answer, Charge, Degraded, Intent, StoreError};
 
 /// How long a client that was denied blindly is told to wait.
 const CLOSED_WAIT: u64 = SECOND;
-impl Inner {
+impl GuardParts {
     pub(super) fn decide_blindly(
         &self,
         now: Now,

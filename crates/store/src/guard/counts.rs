@@ -49,7 +49,7 @@ pub struct GuardStats {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Counts {
+pub(super) struct GuardCounts {
     pub(super) local: AtomicU64,
     pub(super) open: AtomicU64,
     pub(super) closed: AtomicU64,
@@ -65,7 +65,7 @@ pub(super) struct Counts {
     call_sum_us: AtomicU64,
 }
 
-impl Counts {
+impl GuardCounts {
     /// A call has ended.
     pub(super) fn called(&self, took: Duration) {
         let took = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn a_call_counts_in_the_first_bucket_that_is_not_too_short() {
-        let counts = Counts::default();
+        let counts = GuardCounts::default();
         for us in [0, 100, 101, 10_000, 1_000_001] {
             counts.called(Duration::from_micros(us));
         }

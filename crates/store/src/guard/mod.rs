@@ -41,7 +41,7 @@ use tidegate_algorithms::time::{Now, SECOND, Tick};
 use tokio::sync::Semaphore;
 
 use self::blind::or_here;
-use self::counts::Counts;
+use self::counts::GuardCounts;
 pub use self::counts::{CALL_BOUNDS_US, CallDurations, GuardStats};
 use self::outage::Outage;
 pub use self::share::share;
@@ -84,14 +84,14 @@ pub struct GuardConfig {
 /// A shared store behind deadline, breaker and fallback.
 #[derive(Clone, Debug)]
 pub struct Guard {
-    inner: Arc<Inner>,
+    inner: Arc<GuardParts>,
 }
 
 #[derive(Debug)]
-struct Inner {
+struct GuardParts {
     store: Shared,
     config: GuardConfig,
-    health: Mutex<Health>,
+    health: Mutex<StoreHealth>,
     slots: Semaphore,
     fallback: Memory,
     outage: Mutex<Outage>,
@@ -99,12 +99,12 @@ struct Inner {
     owes: AtomicBool,
     /// Whether that is being done.
     settling: AtomicBool,
-    counts: Counts,
+    counts: GuardCounts,
 }
 
 /// What is known of the store.
 #[derive(Debug)]
-struct Health {
+struct StoreHealth {
     breaker: Breaker,
     /// Why the breaker opened, or the store could not be reached at the start, until it answers.
     trouble: Option<String>,
@@ -128,15 +128,19 @@ impl Guard {
     /// Guards `store`.
     #[must_use]
     pub fn new(store: Shared, config: GuardConfig) -> Self {
-        let inner = Inner {
+        let inner = GuardParts {
             store,
-            health: Mutex::new(Health { breaker: Breaker::new(config.breaker), trouble: None, warned: None }),
+            health: Mutex::new(StoreHealth {
+                breaker: Breaker::new(config.breaker),
+                trouble: None,
+                warned: None,
+            }),
             slots: Semaphore::new(config.max_in_flight),
             fallback: Memory::new(config.fallback_bytes),
             outage: Mutex::default(),
             owes: AtomicBool::default(),
             settling: AtomicBool::default(),
-            counts: Counts::default(),
+            counts: GuardCounts::default(),
             config,
         };
         Self { inner: Arc::new(inner) }
@@ -318,7 +322,7 @@ impl Guard {
     }
 }
 
-impl Inner {
+impl GuardParts {
     fn failed(&self, now: Now, pass: Pass, error: &StoreError) {
         self.counts.failures.fetch_add(1, Ordering::Relaxed);
         let mut health = hold(&self.health);

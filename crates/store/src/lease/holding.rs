@@ -51,7 +51,7 @@ pub(super) struct Holding {
 
 /// What to do about a request that the holding does not cover.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Ask {
+pub(super) enum LeaseAsk {
     /// Ask the store for this many units, and report what came of it.
     Take(u64),
     /// Ask the store for the request's own cost.
@@ -89,9 +89,9 @@ impl Holding {
     }
 
     /// What to ask the store for.
-    pub(super) fn ask(&mut self, now: Tick, cost: u64, bounds: &Bounds) -> Ask {
+    pub(super) fn ask(&mut self, now: Tick, cost: u64, bounds: &Bounds) -> LeaseAsk {
         if let Some(verdict) = self.denial(now, cost, bounds) {
-            return Ask::Denied(verdict);
+            return LeaseAsk::Denied(verdict);
         }
         if now >= self.expires {
             self.held = 0;
@@ -103,10 +103,10 @@ impl Holding {
         }
         self.wanted = self.wanted.saturating_add(cost);
         if !may_take || self.size <= cost {
-            return Ask::Exact;
+            return LeaseAsk::Exact;
         }
         self.taking = true;
-        Ask::Take(self.size)
+        LeaseAsk::Take(self.size)
     }
 
     /// The store's last denial, if it still stands for this cost.
@@ -223,11 +223,11 @@ mod tests {
             }
             calls += 1;
             match holding.ask(now, 1, &bounds) {
-                Ask::Take(units) => {
+                LeaseAsk::Take(units) => {
                     holding.granted(now, units, 1, verdict(true, 900_000), bounds.lifetime);
                 }
-                Ask::Exact => holding.answered(now, 1, verdict(true, 900_000), bounds.turn),
-                Ask::Denied(_) => panic!("nothing was denied"),
+                LeaseAsk::Exact => holding.answered(now, 1, verdict(true, 900_000), bounds.turn),
+                LeaseAsk::Denied(_) => panic!("nothing was denied"),
             }
         }
         calls
@@ -248,14 +248,14 @@ mod tests {
     #[test]
     fn one_request_asks_whether_a_denial_still_stands_and_the_others_are_denied() {
         let (bounds, mut holding) = (of_a_million_a_minute(), Holding::default());
-        assert_eq!(holding.ask(Tick(SECOND), 1, &bounds), Ask::Exact);
+        assert_eq!(holding.ask(Tick(SECOND), 1, &bounds), LeaseAsk::Exact);
         holding.answered(Tick(SECOND), 1, verdict(true, 900_000), bounds.turn);
-        let asks = |ask: Ask| matches!(ask, Ask::Take(_));
+        let asks = |ask: LeaseAsk| matches!(ask, LeaseAsk::Take(_));
         assert!(asks(holding.ask(Tick(SECOND + 1), 1, &bounds)));
-        assert_eq!(holding.ask(Tick(SECOND + 2), 1, &bounds), Ask::Exact, "nothing was denied yet");
+        assert_eq!(holding.ask(Tick(SECOND + 2), 1, &bounds), LeaseAsk::Exact, "nothing was denied yet");
         holding.not_granted();
         holding.answered(Tick(SECOND + 1), 1, verdict(false, 0), bounds.turn);
-        let denies = |ask: Ask| matches!(ask, Ask::Denied(verdict) if !verdict.allowed);
+        let denies = |ask: LeaseAsk| matches!(ask, LeaseAsk::Denied(verdict) if !verdict.allowed);
         assert!(denies(holding.ask(Tick(SECOND + 3), 1, &bounds)), "its wait is not over");
 
         let later = Tick(SECOND + bounds.turn / 100);
@@ -267,6 +267,6 @@ mod tests {
         assert!(holding.covers(later, 63));
         let much_later = later.plus(2 * bounds.turn);
         holding.taking = true;
-        assert_eq!(holding.ask(much_later, 64, &bounds), Ask::Exact, "a denial is forgotten");
+        assert_eq!(holding.ask(much_later, 64, &bounds), LeaseAsk::Exact, "a denial is forgotten");
     }
 }

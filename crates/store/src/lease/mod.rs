@@ -43,9 +43,9 @@ use tidegate_algorithms::limit::{Limit, Verdict};
 use tidegate_algorithms::time::{Now, Tick};
 
 pub use self::bounds::{Bounds, LeaseConfig, bounds};
-use self::holding::Ask;
-use self::shard::Shard;
-use self::taking::{Plan, Taking};
+use self::holding::LeaseAsk;
+use self::shard::LeaseShard;
+use self::taking::{ChargePlan, Taking};
 use crate::guard::Guard;
 use crate::{Answer, Charge, Intent, StoreError};
 
@@ -72,7 +72,7 @@ pub struct LeaseStats {
 pub struct Leases {
     guard: Guard,
     config: LeaseConfig,
-    shards: Vec<Mutex<Shard>>,
+    shards: Vec<Mutex<LeaseShard>>,
     hasher: RandomState,
     /// Whether the node is about to stop: no further leases are taken.
     draining: AtomicBool,
@@ -111,13 +111,13 @@ impl Leases {
             }
             // The usual request meets one limit, and takes no memory while a lease covers it.
             (Intent::Spend(_), [charge]) => match self.plan_one(now.tick, charge, true) {
-                Ok(Plan::Covered(verdict)) => return self.answer_here(&[verdict], true, answer),
+                Ok(ChargePlan::Covered(verdict)) => return self.answer_here(&[verdict], true, answer),
                 Err(denied) => return self.answer_here(&[denied], false, answer),
                 Ok(plan) => vec![plan],
             },
             (Intent::Spend(_), _) => self.plan(now.tick, charges),
         };
-        let covered: Option<Vec<_>> = plans.iter().map(Plan::covered).collect();
+        let covered: Option<Vec<_>> = plans.iter().map(ChargePlan::covered).collect();
         match covered {
             Some(verdicts) => self.answer_here(&verdicts, true, answer),
             None => {
@@ -215,12 +215,12 @@ impl Leases {
     }
 
     /// How to meet each of several charges.
-    fn plan(&self, now: Tick, charges: &[Charge<'_>]) -> Vec<Plan> {
+    fn plan(&self, now: Tick, charges: &[Charge<'_>]) -> Vec<ChargePlan> {
         let plan = |(index, charge): (usize, &Charge<'_>)| {
             let twice =
                 charges.iter().enumerate().any(|(other, that)| other != index && that.key == charge.key);
             let alone = if twice { None } else { self.plan_one(now, charge, false).ok() };
-            alone.unwrap_or(Plan::Exact)
+            alone.unwrap_or(ChargePlan::Exact)
         };
         charges.iter().enumerate().map(plan).collect()
     }
@@ -230,27 +230,27 @@ impl Leases {
     ///
     /// # Errors
     /// The verdict of that denial; nothing is spent then.
-    fn plan_one(&self, now: Tick, charge: &Charge<'_>, alone: bool) -> Result<Plan, Verdict> {
+    fn plan_one(&self, now: Tick, charge: &Charge<'_>, alone: bool) -> Result<ChargePlan, Verdict> {
         let mut shard = hold(self.shard(charge.key));
         let now = shard.time(now);
         if let Some(entry) = shard.keys.get_mut(charge.key)
             && entry.limit == *charge.limit
             && entry.holding.covers(now, charge.cost)
         {
-            return Ok(Plan::Covered(entry.holding.spend(now, charge.cost, charge.limit.quota())));
+            return Ok(ChargePlan::Covered(entry.holding.spend(now, charge.cost, charge.limit.quota())));
         }
         let bounds = bounds(charge.limit, &self.config);
         let unleased = bounds.units <= 1 || charge.cost == 0 || !charge.binding;
         if unleased || self.draining.load(Ordering::Relaxed) {
-            return Ok(Plan::Exact);
+            return Ok(ChargePlan::Exact);
         }
         let Some(entry) = shard.entry(now, charge, bounds, self.config.max_keys / SHARDS) else {
-            return Ok(Plan::Exact);
+            return Ok(ChargePlan::Exact);
         };
         match entry.holding.ask(now, charge.cost, &bounds) {
-            Ask::Take(units) => Ok(Plan::Take(units)),
-            Ask::Denied(verdict) if alone => Err(verdict),
-            Ask::Denied(_) | Ask::Exact => Ok(Plan::Exact),
+            LeaseAsk::Take(units) => Ok(ChargePlan::Take(units)),
+            LeaseAsk::Denied(verdict) if alone => Err(verdict),
+            LeaseAsk::Denied(_) | LeaseAsk::Exact => Ok(ChargePlan::Exact),
         }
     }
 
@@ -259,7 +259,7 @@ impl Leases {
         &self,
         now: Now,
         charges: &[Charge<'_>],
-        plans: Vec<Plan>,
+        plans: Vec<ChargePlan>,
         intent: Intent,
         answer: &mut Answer,
     ) {
@@ -269,9 +269,9 @@ impl Leases {
                 .iter()
                 .zip(taking.plans())
                 .filter_map(|(charge, plan)| match plan {
-                    Plan::Covered(_) => None,
-                    Plan::Take(units) => Some(Charge { cost: *units, ..*charge }),
-                    Plan::Exact => Some(*charge),
+                    ChargePlan::Covered(_) => None,
+                    ChargePlan::Take(units) => Some(Charge { cost: *units, ..*charge }),
+                    ChargePlan::Exact => Some(*charge),
                 })
                 .collect();
             let heard = self.guard.attempt(now, &asked, intent, answer).await;
@@ -294,13 +294,13 @@ impl Leases {
     }
 
     /// Takes in what the store said of the charges that it was asked for.
-    fn note(&self, now: Tick, charges: &[Charge<'_>], plans: &[Plan], answer: &mut Answer) {
-        let asked = charges.iter().zip(plans).filter(|(_, plan)| !matches!(plan, Plan::Covered(_)));
+    fn note(&self, now: Tick, charges: &[Charge<'_>], plans: &[ChargePlan], answer: &mut Answer) {
+        let asked = charges.iter().zip(plans).filter(|(_, plan)| !matches!(plan, ChargePlan::Covered(_)));
         for ((charge, plan), verdict) in asked.zip(&mut answer.verdicts) {
             let mut shard = hold(self.shard(charge.key));
             let Some(entry) = shard.keys.get_mut(charge.key) else { continue };
             match plan {
-                Plan::Take(units) => {
+                ChargePlan::Take(units) => {
                     let ends = matches!(charge.limit, Limit::FixedWindow(_) | Limit::Calendar(_));
                     let most = if ends { verdict.reset } else { u64::MAX };
                     let lifetime = entry.bounds.lifetime.min(most);
@@ -314,9 +314,9 @@ impl Leases {
     }
 
     /// Puts back what was spent here for a request that was then denied.
-    fn give_back(&self, now: Tick, charges: &[Charge<'_>], plans: &mut [Plan]) {
+    fn give_back(&self, now: Tick, charges: &[Charge<'_>], plans: &mut [ChargePlan]) {
         for (charge, plan) in charges.iter().zip(plans) {
-            let Plan::Covered(verdict) = plan else { continue };
+            let ChargePlan::Covered(verdict) = plan else { continue };
             let mut shard = hold(self.shard(charge.key));
             let now = shard.time(now);
             if let Some(entry) = shard.keys.get_mut(charge.key) {
@@ -327,26 +327,26 @@ impl Leases {
     }
 
     /// Puts the verdicts of what was covered between those of the store, in the order asked.
-    fn compose(&self, plans: &[Plan], answer: &mut Answer) {
+    fn compose(&self, plans: &[ChargePlan], answer: &mut Answer) {
         let mut store = std::mem::take(&mut answer.verdicts).into_iter();
         answer.verdicts = plans
             .iter()
             .filter_map(|plan| match plan {
-                Plan::Covered(verdict) => Some(*verdict),
-                Plan::Take(_) | Plan::Exact => store.next(),
+                ChargePlan::Covered(verdict) => Some(*verdict),
+                ChargePlan::Take(_) | ChargePlan::Exact => store.next(),
             })
             .collect();
     }
 
-    fn shard(&self, key: &[u8]) -> &Mutex<Shard> {
+    fn shard(&self, key: &[u8]) -> &Mutex<LeaseShard> {
         let hash = self.hasher.hash_one(key);
         &self.shards[usize::try_from(hash % SHARDS as u64).unwrap_or(0)]
     }
 }
 
-fn uncovered<'a>(charges: &[Charge<'a>], plans: &[Plan]) -> Vec<Charge<'a>> {
+fn uncovered<'a>(charges: &[Charge<'a>], plans: &[ChargePlan]) -> Vec<Charge<'a>> {
     let pairs = charges.iter().zip(plans);
-    pairs.filter(|(_, plan)| !matches!(plan, Plan::Covered(_))).map(|(charge, _)| *charge).collect()
+    pairs.filter(|(_, plan)| !matches!(plan, ChargePlan::Covered(_))).map(|(charge, _)| *charge).collect()
 }
 
 fn hold<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

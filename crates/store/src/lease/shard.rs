@@ -11,21 +11,21 @@ use crate::Charge;
 
 /// Some of the keys, under one lock.
 #[derive(Debug, Default)]
-pub(super) struct Shard {
-    pub(super) keys: HashMap<Box<[u8]>, Entry>,
+pub(super) struct LeaseShard {
+    pub(super) keys: HashMap<Box<[u8]>, LeasedKey>,
     swept: Tick,
     latest: Tick,
 }
 
 /// One key.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct LeasedKey {
     pub(super) holding: Holding,
     pub(super) limit: Limit,
     pub(super) bounds: Bounds,
 }
 
-impl Shard {
+impl LeaseShard {
     /// The time of an operation whose caller read `now`: the latest reading of all callers, so that a caller
     /// that was overtaken spends nothing of a lease that has ended (fault 56).
     pub(super) fn time(&mut self, now: Tick) -> Tick {
@@ -40,7 +40,7 @@ impl Shard {
         charge: &Charge<'_>,
         bounds: Bounds,
         most: usize,
-    ) -> Option<&mut Entry> {
+    ) -> Option<&mut LeasedKey> {
         if self.keys.get(charge.key).is_some_and(|entry| entry.limit != *charge.limit) {
             self.keys.remove(charge.key);
         }
@@ -55,7 +55,7 @@ impl Shard {
             }
         }
         if !self.keys.contains_key(charge.key) {
-            let entry = Entry { holding: Holding::default(), limit: charge.limit.clone(), bounds };
+            let entry = LeasedKey { holding: Holding::default(), limit: charge.limit.clone(), bounds };
             self.keys.insert(charge.key.into(), entry);
         }
         self.keys.get_mut(charge.key)

@@ -11,7 +11,7 @@ use tidegate_algorithms::limit::{Bucket, FixedWindow, Limit, PermitId, SlidingLo
 use tidegate_algorithms::time::{Now, SECOND, Tick};
 
 use super::bounds::{Bounds, LeaseConfig, bounds};
-use super::holding::{Ask, Holding};
+use super::holding::{Holding, LeaseAsk};
 
 const START: u64 = 1_767_225_600 * SECOND;
 const MILLI: u64 = SECOND / 1_000;
@@ -122,9 +122,9 @@ impl World {
         }
         let life = *life;
         let (units, lease) = match holding.ask(now, cost, &self.bounds) {
-            Ask::Take(units) => (units, true),
-            Ask::Exact => (cost, false),
-            Ask::Denied(_) => return,
+            LeaseAsk::Take(units) => (units, true),
+            LeaseAsk::Exact => (cost, false),
+            LeaseAsk::Denied(_) => return,
         };
         let call = Call { node, life, asked: at, units, cost, lease };
         match self.delay() {
@@ -270,8 +270,8 @@ fn the_bound_is_reached() {
             for step in 0..12 {
                 let now = Tick(START - 11 * SECOND + step);
                 match holding.ask(now, 1, &world.bounds) {
-                    Ask::Take(units) => holding.granted(now, units, 1, verdict, lifetime),
-                    Ask::Exact | Ask::Denied(_) => holding.answered(now, 1, verdict, lifetime),
+                    LeaseAsk::Take(units) => holding.granted(now, units, 1, verdict, lifetime),
+                    LeaseAsk::Exact | LeaseAsk::Denied(_) => holding.answered(now, 1, verdict, lifetime),
                 }
                 holding.surrender(now);
             }
@@ -286,7 +286,7 @@ fn the_bound_is_reached() {
         };
         let mut spent = Vec::new();
         for (holding, _) in &mut world.nodes {
-            let Ask::Take(units) = holding.ask(Tick(START - 11 * SECOND + 100), 1, &world.bounds) else {
+            let LeaseAsk::Take(units) = holding.ask(Tick(START - 11 * SECOND + 100), 1, &world.bounds) else {
                 panic!("demand leads to a lease")
             };
             assert_eq!(units, world.bounds.units);

@@ -7,7 +7,7 @@ use crate::Charge;
 
 /// How one charge of a request is met.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Plan {
+pub(super) enum ChargePlan {
     /// From what was held; it is spent already.
     Covered(Verdict),
     /// By a lease of so many units.
@@ -16,7 +16,7 @@ pub(super) enum Plan {
     Exact,
 }
 
-impl Plan {
+impl ChargePlan {
     /// The verdict, if it is met here.
     pub(super) fn covered(&self) -> Option<Verdict> {
         match self {
@@ -31,27 +31,27 @@ impl Plan {
 pub(super) struct Taking<'r, 'c> {
     leases: &'r Leases,
     charges: &'r [Charge<'c>],
-    plans: Vec<Plan>,
+    plans: Vec<ChargePlan>,
 }
 
 impl<'r, 'c> Taking<'r, 'c> {
-    pub(super) fn new(leases: &'r Leases, charges: &'r [Charge<'c>], plans: Vec<Plan>) -> Self {
+    pub(super) fn new(leases: &'r Leases, charges: &'r [Charge<'c>], plans: Vec<ChargePlan>) -> Self {
         Self { leases, charges, plans }
     }
 
-    pub(super) fn plans(&self) -> &[Plan] {
+    pub(super) fn plans(&self) -> &[ChargePlan] {
         &self.plans
     }
 
     pub(super) fn has_leases(&self) -> bool {
-        self.plans.iter().any(|plan| matches!(plan, Plan::Take(_)))
+        self.plans.iter().any(|plan| matches!(plan, ChargePlan::Take(_)))
     }
 
     /// Turns the leases into plain costs.
     pub(super) fn give_up_leases(&mut self) {
         for (charge, plan) in self.charges.iter().zip(&mut self.plans) {
-            if matches!(plan, Plan::Take(_)) {
-                *plan = Plan::Exact;
+            if matches!(plan, ChargePlan::Take(_)) {
+                *plan = ChargePlan::Exact;
                 if let Some(entry) = hold(self.leases.shard(charge.key)).keys.get_mut(charge.key) {
                     entry.holding.not_granted();
                 }
@@ -60,7 +60,7 @@ impl<'r, 'c> Taking<'r, 'c> {
     }
 
     /// The plans, when what came of them is noted.
-    pub(super) fn settled(mut self) -> Vec<Plan> {
+    pub(super) fn settled(mut self) -> Vec<ChargePlan> {
         std::mem::take(&mut self.plans)
     }
 }

@@ -56,7 +56,7 @@ const RESERVE_SHARE: usize = 8;
 
 /// Counters in this process.
 pub struct Memory {
-    shards: Box<[Slot]>,
+    shards: Box<[ShardSlot]>,
     reserve: Reserve,
     identity: Identity,
     max_bytes: usize,
@@ -64,7 +64,7 @@ pub struct Memory {
 
 /// A shard's place in the directory, on cache lines of its own.
 #[repr(align(128))]
-struct Slot(Mutex<Shard>);
+struct ShardSlot(Mutex<Shard>);
 
 /// What the store holds and has dropped since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -115,8 +115,8 @@ impl Memory {
     pub fn with_key(max_bytes: usize, key: HashKey) -> Self {
         let max_bytes = max_bytes.max(MIN_MAX_BYTES);
         let reserve = max_bytes / RESERVE_SHARE;
-        let count = (max_bytes - reserve) / (BUDGET + size_of::<Slot>());
-        let shards = std::iter::repeat_with(|| Slot(Mutex::new(Shard::default()))).take(count).collect();
+        let count = (max_bytes - reserve) / (BUDGET + size_of::<ShardSlot>());
+        let shards = std::iter::repeat_with(|| ShardSlot(Mutex::new(Shard::default()))).take(count).collect();
         Self { shards, reserve: Reserve::new(reserve), identity: Identity::new(key), max_bytes }
     }
 
@@ -129,7 +129,7 @@ impl Memory {
             answer.allowed = verdict.allowed || !charge.binding;
             answer.verdicts.push(verdict);
         } else {
-            let mut held = Held::lock(self, now, charges);
+            let mut held = LockedShards::lock(self, now, charges);
             answer.allowed = held.check(charges, &mut answer.verdicts);
             held.conclude(charges, intent, answer);
         }
@@ -141,7 +141,7 @@ impl Memory {
         if let [charge] = charges {
             verdicts.push(self.decide_one(now, charge, intent));
         } else {
-            let mut held = Held::lock(self, now, charges);
+            let mut held = LockedShards::lock(self, now, charges);
             verdicts.extend(charges.iter().enumerate().map(|(index, charge)| {
                 held.with_state(index, |state, now| spend(charge, state, now, intent))
             }));
@@ -186,7 +186,7 @@ impl Memory {
             sum.expired += census.expired;
             fullest = fullest.max(census.entries);
         }
-        let directory = self.shards.len() * size_of::<Slot>();
+        let directory = self.shards.len() * size_of::<ShardSlot>();
         Stats {
             entries: sum.entries,
             bytes: sum.bytes + directory as u64,
@@ -242,7 +242,7 @@ fn spend(charge: &Charge<'_>, state: &mut State, now: Now, intent: Intent) -> Ve
 /// Nearly all of a decision's time is waiting for two cache lines: the shard's, with its lock, and the
 /// entry's. A lock waits for every read before it, so one charge after another would wait for each line by
 /// itself. Hence all the shards' lines are read before the first lock, and all the entries' after the last.
-struct Held<'a> {
+struct LockedShards<'a> {
     reserve: &'a Reserve,
     /// The latest time that any of the shards was told.
     now: Now,
@@ -254,7 +254,7 @@ struct Held<'a> {
 /// One for each limit of a request: up to four need no allocation.
 type Few<T> = SmallVec<[T; 4]>;
 
-impl<'a> Held<'a> {
+impl<'a> LockedShards<'a> {
     fn lock(memory: &'a Memory, now: Now, charges: &[Charge<'_>]) -> Self {
         let hashes = charges.iter().map(|charge| memory.identity.of(charge.key));
         let mut places: Few<_> = hashes.map(|hash| (hash, memory.shard_index(hash))).collect();

@@ -28,11 +28,11 @@
 use tidegate_algorithms::limit::State;
 
 /// Bytes of one slot.
-pub(super) const SLOT: usize = size_of::<Entry>();
+pub(super) const SLOT: usize = size_of::<TableEntry>();
 
 /// A key's identity and its state.
 #[derive(Debug, Default)]
-pub(super) struct Entry {
+pub(super) struct TableEntry {
     pub(super) hash: u64,
     pub(super) state: State,
 }
@@ -49,7 +49,7 @@ pub(super) const MOST_SLOTS: usize = 1_280;
 pub(super) struct Table {
     slots: usize,
     len: usize,
-    segments: [Box<[Entry]>; MOST_SEGMENTS],
+    segments: [Box<[TableEntry]>; MOST_SEGMENTS],
 }
 
 impl Table {
@@ -113,7 +113,7 @@ impl Table {
     }
 
     /// The entry in slot `at`, `None` if the slot is empty or does not exist.
-    pub(super) fn entry(&self, at: usize) -> Option<&Entry> {
+    pub(super) fn entry(&self, at: usize) -> Option<&TableEntry> {
         (at < self.slots).then(|| self.slot(at)).filter(|entry| entry.hash != 0)
     }
 
@@ -132,7 +132,7 @@ impl Table {
             displacement += 1;
         }
         // From here to the next empty slot every entry moves up by one.
-        let mut carried = Entry { hash, state };
+        let mut carried = TableEntry { hash, state };
         while carried.hash != 0 {
             std::mem::swap(self.slot_mut(at), &mut carried);
             at = self.after(at);
@@ -166,7 +166,7 @@ impl Table {
         for segment in &mut self.segments {
             let size = segment_size(start).min(slots - start);
             if segment.len() != size {
-                *segment = std::iter::repeat_with(Entry::default).take(size).collect();
+                *segment = std::iter::repeat_with(TableEntry::default).take(size).collect();
             }
             start += size;
         }
@@ -178,16 +178,16 @@ impl Table {
     }
 
     /// All entries, in no useful order.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Entry> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &TableEntry> {
         self.segments.iter().flatten().filter(|entry| entry.hash != 0)
     }
 
-    fn slot(&self, at: usize) -> &Entry {
+    fn slot(&self, at: usize) -> &TableEntry {
         let (segment, offset) = locate(at);
         &self.segments[segment][offset]
     }
 
-    fn slot_mut(&mut self, at: usize) -> &mut Entry {
+    fn slot_mut(&mut self, at: usize) -> &mut TableEntry {
         let (segment, offset) = locate(at);
         &mut self.segments[segment][offset]
     }

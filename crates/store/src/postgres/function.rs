@@ -13,7 +13,7 @@ pub(super) const DECIDE: &str = "SELECT tidegate.decide($1, $2, $3, $4, $5, $6, 
 
 /// A batch as the function takes it.
 #[derive(Debug, Default)]
-pub(super) struct Batch<'o> {
+pub(super) struct FunctionBatch<'o> {
     pub(super) keys: Vec<&'o [u8]>,
     limit_kinds: Vec<i32>,
     limit_numbers: [Vec<i64>; 5],
@@ -26,7 +26,7 @@ pub(super) struct Batch<'o> {
     binding: Vec<bool>,
 }
 
-impl<'o> Batch<'o> {
+impl<'o> FunctionBatch<'o> {
     pub(super) fn new(operations: &'o [Operation]) -> Self {
         let mut batch = Self::default();
         let charges = || operations.iter().flat_map(|operation| &operation.charges);

@@ -15,8 +15,8 @@ use tidegate_postgres::types::ToSql;
 use tidegate_postgres::{Error, Session, SqlState, Statement, migrate, text};
 use tokio::sync::Mutex;
 
-use super::function::{Batch, DECIDE, read};
-use super::plain::{Family, FoundRows, Plain};
+use super::function::{DECIDE, FunctionBatch, read};
+use super::plain::{FoundRows, LimitFamily, Plain};
 use super::schema::schema;
 use super::{Durability, PostgresConfig, signed};
 use crate::batch::{Executor, Failure, Operation, Reply};
@@ -37,18 +37,18 @@ const SWEEP_ROWS: i32 = 4_096;
 
 /// A connection that is opened when it is needed and dropped when it is of no more use.
 #[derive(Debug)]
-pub(super) struct Link {
+pub(super) struct PostgresLink {
     config: Arc<PostgresConfig>,
-    live: Mutex<Slot>,
+    live: Mutex<PostgresSlot>,
 }
 
 #[derive(Debug, Default)]
-struct Slot {
-    live: Option<Arc<Live>>,
+struct PostgresSlot {
+    live: Option<Arc<LiveSession>>,
     batches: u64,
 }
 
-struct Live {
+struct LiveSession {
     client: Session,
     buckets: Statement,
     windows: Statement,
@@ -56,18 +56,18 @@ struct Live {
     register: Statement,
 }
 
-impl std::fmt::Debug for Live {
+impl std::fmt::Debug for LiveSession {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Live").finish_non_exhaustive()
+        formatter.debug_struct("LiveSession").finish_non_exhaustive()
     }
 }
 
-impl Link {
+impl PostgresLink {
     pub(super) fn new(config: Arc<PostgresConfig>) -> Self {
         Self { config, live: Mutex::default() }
     }
 
-    async fn live(&self) -> Result<Arc<Live>, Failure> {
+    async fn live(&self) -> Result<Arc<LiveSession>, Failure> {
         let mut slot = self.live.lock().await;
         slot.batches += 1;
         let live = match &slot.live {
@@ -98,7 +98,7 @@ impl Link {
         Ok(live)
     }
 
-    async fn forget(&self, live: &Arc<Live>) {
+    async fn forget(&self, live: &Arc<LiveSession>) {
         let mut slot = self.live.lock().await;
         if slot.live.as_ref().is_some_and(|current| Arc::ptr_eq(current, live)) {
             slot.live = None;
@@ -106,7 +106,7 @@ impl Link {
     }
 
     /// Puts a question to the server; again, if it certainly changed nothing.
-    async fn run<Q: Question>(&self, question: &Q) -> Result<Q::Reply, Failure> {
+    async fn run<Q: BatchQuery>(&self, question: &Q) -> Result<Q::Reply, Failure> {
         let mut attempts = 1;
         loop {
             let live = self.live().await?;
@@ -163,7 +163,7 @@ impl Link {
 
     /// Has the function decide operations of any kind.
     async fn decide(&self, operations: &[Operation], at: Option<Now>) -> Result<Vec<Reply>, Failure> {
-        let batch = Batch::new(operations);
+        let batch = FunctionBatch::new(operations);
         let numbers = self.run(&AnyKind { batch, at }).await?;
         let mut rest = &numbers[..];
         let replies = operations.iter().map(|operation| read(operation, &mut rest)).collect::<Option<_>>();
@@ -171,7 +171,7 @@ impl Link {
     }
 }
 
-impl Executor for Link {
+impl Executor for PostgresLink {
     async fn open(&self) -> Result<(), Failure> {
         self.live().await.map(drop)
     }
@@ -198,15 +198,15 @@ impl Executor for Link {
 }
 
 /// A batch, as it is put to the server; again, where that changes nothing.
-trait Question: Sync {
+trait BatchQuery: Sync {
     type Reply: Send;
 
-    fn put_to(&self, live: &Live) -> impl Future<Output = Result<Self::Reply, Error>> + Send;
+    fn put_to(&self, live: &LiveSession) -> impl Future<Output = Result<Self::Reply, Error>> + Send;
 }
 
 /// Operations of any kind. Keys that have no row get one first, in a transaction of their own.
 struct AnyKind<'o> {
-    batch: Batch<'o>,
+    batch: FunctionBatch<'o>,
     at: Option<Now>,
 }
 
@@ -220,10 +220,10 @@ struct PlainKind<'p, 'o> {
 /// Keys that are to have rows.
 struct NewRows<'o>(Vec<&'o [u8]>);
 
-impl Question for AnyKind<'_> {
+impl BatchQuery for AnyKind<'_> {
     type Reply = Vec<i64>;
 
-    async fn put_to(&self, live: &Live) -> Result<Vec<i64>, Error> {
+    async fn put_to(&self, live: &LiveSession) -> Result<Vec<i64>, Error> {
         let (tick, wall) = times(self.at);
         let parameters: Vec<&(dyn ToSql + Sync)> =
             self.batch.columns().into_iter().chain([&tick as &(dyn ToSql + Sync), &wall]).collect();
@@ -238,13 +238,13 @@ impl Question for AnyKind<'_> {
     }
 }
 
-impl<'o> Question for PlainKind<'_, 'o> {
+impl<'o> BatchQuery for PlainKind<'_, 'o> {
     type Reply = FoundRows<'o>;
 
-    async fn put_to(&self, live: &Live) -> Result<FoundRows<'o>, Error> {
+    async fn put_to(&self, live: &LiveSession) -> Result<FoundRows<'o>, Error> {
         let statement = match self.plain.family {
-            Family::Buckets => &live.buckets,
-            Family::Windows => &live.windows,
+            LimitFamily::Buckets => &live.buckets,
+            LimitFamily::Windows => &live.windows,
         };
         let parameters = self.plain.parameters(self.at);
         let parameters: Vec<_> = parameters.iter().map(|one| &**one as &(dyn ToSql + Sync)).collect();
@@ -253,10 +253,10 @@ impl<'o> Question for PlainKind<'_, 'o> {
     }
 }
 
-impl Question for NewRows<'_> {
+impl BatchQuery for NewRows<'_> {
     type Reply = ();
 
-    async fn put_to(&self, live: &Live) -> Result<(), Error> {
+    async fn put_to(&self, live: &LiveSession) -> Result<(), Error> {
         live.client.execute(&live.register, &[&self.0]).await.map(drop)
     }
 }
@@ -266,7 +266,7 @@ fn times(at: Option<Now>) -> (Option<i64>, Option<i64>) {
     (at.map(|now| signed(now.tick.0)), at.map(|now| signed(now.wall.0)))
 }
 
-async fn connect(config: &PostgresConfig) -> Result<Live, Error> {
+async fn connect(config: &PostgresConfig) -> Result<LiveSession, Error> {
     let client = config.place.connect(|_, _| {}).await?;
     // Also for migrations, which wait for those of other nodes.
     client.bound(config.connect_timeout).await?;
@@ -278,12 +278,12 @@ async fn connect(config: &PostgresConfig) -> Result<Live, Error> {
         ))
         .await?;
     migrate(&client, &schema(config.durability)).await?;
-    let buckets = client.prepare(Family::Buckets.sql()).await?;
-    let windows = client.prepare(Family::Windows.sql()).await?;
+    let buckets = client.prepare(LimitFamily::Buckets.sql()).await?;
+    let windows = client.prepare(LimitFamily::Windows.sql()).await?;
     let decide = client.prepare(DECIDE).await?;
     let register = client.prepare("SELECT tidegate.register($1)").await?;
     client.bound(config.response_timeout).await?;
-    Ok(Live { client, buckets, windows, decide, register })
+    Ok(LiveSession { client, buckets, windows, decide, register })
 }
 
 /// What an error says of the charge.

@@ -37,7 +37,7 @@ use tidegate_postgres::Place;
 pub use tidegate_postgres::UrlError;
 
 pub(crate) use self::examine::examine;
-use self::link::Link;
+use self::link::PostgresLink;
 use crate::Charge;
 use crate::batch::{Failure, Kind, Lane, Operation, Reply, open_all};
 
@@ -108,7 +108,7 @@ impl Postgres {
         let callers_clock = config.callers_clock;
         let config = Arc::new(config);
         let count = config.connections.clamp(1, MAX_CONNECTIONS);
-        let lanes = (0..count).map(|_| Lane::start(Link::new(Arc::clone(&config)))).collect();
+        let lanes = (0..count).map(|_| Lane::start(PostgresLink::new(Arc::clone(&config)))).collect();
         Self { lanes, hasher: RandomState::new(), callers_clock }
     }
 

@@ -23,7 +23,7 @@ use crate::batch::{Kind, Operation, Reply, WireLimit};
 /// Limits that one statement knows. Buckets have their own, because most limits are buckets, and what
 /// a statement takes goes by the number of its expressions more than by what they say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Family {
+pub(super) enum LimitFamily {
     Buckets,
     Windows,
 }
@@ -31,22 +31,22 @@ pub(super) enum Family {
 /// Counters and what is asked of each, in ascending order of their keys.
 #[derive(Debug)]
 pub(super) struct Plain<'o> {
-    pub(super) family: Family,
-    counters: Vec<Counter<'o>>,
+    pub(super) family: LimitFamily,
+    counters: Vec<PlainCounter<'o>>,
 }
 
 /// A counter, and the equal operations on it.
 #[derive(Clone, Debug)]
-struct Counter<'o> {
+struct PlainCounter<'o> {
     key: &'o [u8],
-    question: Question<'o>,
+    question: CounterQuestion<'o>,
     /// Places of the operations in the batch.
     places: Vec<usize>,
 }
 
 /// What an operation asks of its only counter.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Question<'o> {
+struct CounterQuestion<'o> {
     limit: &'o WireLimit,
     cost: u32,
     spends: bool,
@@ -67,7 +67,7 @@ pub(super) struct FoundRows<'o> {
     pub(super) missing: Plain<'o>,
 }
 
-impl Family {
+impl LimitFamily {
     pub(super) fn sql(self) -> &'static str {
         match self {
             Self::Buckets => include_str!("bucket.sql"),
@@ -79,7 +79,7 @@ impl Family {
 impl<'o> Plain<'o> {
     /// The plain parts of a batch, and the places of all other operations.
     pub(super) fn split(operations: &'o [Operation]) -> ([Self; 2], Vec<usize>) {
-        let [mut buckets, mut windows] = [Family::Buckets, Family::Windows].map(Self::new);
+        let [mut buckets, mut windows] = [LimitFamily::Buckets, LimitFamily::Windows].map(Self::new);
         let mut others = Vec::new();
         let mut touched: Vec<(&[u8], usize)> = Vec::with_capacity(operations.len());
         for (place, operation) in operations.iter().enumerate() {
@@ -92,7 +92,7 @@ impl<'o> Plain<'o> {
             match question(&operations[first]) {
                 Some(asked) if places.iter().all(|place| question(&operations[*place]) == Some(asked)) => {
                     let part = if asked.limit.is_bucket() { &mut buckets } else { &mut windows };
-                    part.counters.push(Counter { key, question: asked, places });
+                    part.counters.push(PlainCounter { key, question: asked, places });
                 }
                 _ => others.extend(places),
             }
@@ -102,7 +102,7 @@ impl<'o> Plain<'o> {
         ([buckets, windows], others)
     }
 
-    fn new(family: Family) -> Self {
+    fn new(family: LimitFamily) -> Self {
         Self { family, counters: Vec::new() }
     }
 
@@ -119,7 +119,7 @@ impl<'o> Plain<'o> {
         self.counters.iter().map(|counter| counter.key).collect()
     }
 
-    fn column<T: ToSql + Sync + Send + 'o>(&self, of: impl Fn(&Counter<'o>) -> T) -> Parameter<'o> {
+    fn column<T: ToSql + Sync + Send + 'o>(&self, of: impl Fn(&PlainCounter<'o>) -> T) -> Parameter<'o> {
         Box::new(self.counters.iter().map(of).collect::<Vec<_>>())
     }
 
@@ -132,11 +132,11 @@ impl<'o> Plain<'o> {
         let tick = Box::new(at.map(|now| signed(now.tick.0)));
         let wall = Box::new(at.map(|now| signed(now.wall.0)));
         match self.family {
-            Family::Buckets => {
+            LimitFamily::Buckets => {
                 let capacities = self.column(|counter| signed(counter.question.limit.capacity()));
                 vec![keys, number(0), capacities, prices, counts, tick]
             }
-            Family::Windows => {
+            LimitFamily::Windows => {
                 let kinds = self.column(|counter| i32::from(counter.question.limit.kind));
                 let [a, b, c, d, e] = [0, 1, 2, 3, 4].map(number);
                 vec![keys, kinds, a, b, c, d, e, prices, counts, tick, wall]
@@ -165,7 +165,7 @@ impl<'o> Plain<'o> {
     }
 }
 
-impl Question<'_> {
+impl CounterQuestion<'_> {
     /// What one operation adds to the used quantity, at least 1.
     fn price(&self) -> u64 {
         let unit = if self.limit.is_bucket() { self.limit.numbers[0] } else { 1 };
@@ -173,7 +173,7 @@ impl Question<'_> {
     }
 }
 
-impl Counter<'_> {
+impl PlainCounter<'_> {
     /// How many of its operations spend: all or none, since they are equal.
     fn spending(&self) -> usize {
         if self.question.spends { self.places.len() } else { 0 }
@@ -181,7 +181,7 @@ impl Counter<'_> {
 
     /// Decides its operations in turn, over what the statement found.
     fn replies(&self, found: [u64; 3], operations: &[Operation]) -> impl Iterator<Item = (usize, Reply)> {
-        let Question { limit, cost, spends } = self.question;
+        let CounterQuestion { limit, cost, spends } = self.question;
         let (limit, mut state, now) = limit.recall(found);
         self.places.iter().map(move |place| {
             let verdict = limit.check(&mut state, now, cost.into());
@@ -207,14 +207,14 @@ fn read(row: &Row) -> Result<(i64, Option<[u64; 3]>), Error> {
 }
 
 /// What the operation asks, if that is plain.
-fn question(operation: &Operation) -> Option<Question<'_>> {
+fn question(operation: &Operation) -> Option<CounterQuestion<'_>> {
     let [charge] = &operation.charges[..] else { return None };
     let spends = match operation.kind {
         Kind::Spend(_) => charge.cost > 0,
         Kind::Peek => false,
         Kind::Refund | Kind::Reset | Kind::Renew(_) | Kind::Release(_) => return None,
     };
-    let question = Question { limit: &charge.limit, cost: charge.cost, spends };
+    let question = CounterQuestion { limit: &charge.limit, cost: charge.cost, spends };
     // A bucket's statement always writes, so that what it writes must say something.
     let writes = spends && question.price() <= charge.limit.capacity();
     (charge.limit.is_plain() && (writes || !charge.limit.is_bucket())).then_some(question)

@@ -23,7 +23,7 @@ use tidegate_algorithms::time::Now;
 
 use super::config::{Address, RedisConfig};
 use super::keys::{TAGS, crc16, tag_text};
-use super::link::{Link, Target};
+use super::link::{RedisLink, Target};
 use super::open::{open, unsent};
 use crate::batch::{Failure, Lane, Operation, Reply};
 
@@ -43,7 +43,7 @@ pub(super) struct Cluster {
 struct Map {
     config: Arc<RedisConfig>,
     seeds: Vec<Address>,
-    known: Mutex<Known>,
+    known: Mutex<KnownCluster>,
     /// Held while the map is being learnt.
     learning: Arc<tokio::sync::Mutex<()>>,
     /// How many times the servers were asked for it.
@@ -51,7 +51,7 @@ struct Map {
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct KnownCluster {
     /// By tag; empty until it is learnt.
     owners: Vec<Option<Address>>,
     lanes: HashMap<Address, Vec<Lane>>,
@@ -142,7 +142,8 @@ impl Map {
         let config = &self.config;
         let connections = config.connections.clamp(1, super::MAX_CONNECTIONS);
         let lanes = known.lanes.entry(owner).or_insert_with_key(|owner| {
-            let link = |index| Link::new(Target::Fixed(owner.clone()), Arc::clone(config), false, index == 0);
+            let link =
+                |index| RedisLink::new(Target::Fixed(owner.clone()), Arc::clone(config), false, index == 0);
             (0..connections).map(|index| Lane::start(link(index))).collect()
         });
         (Some(lanes[usize::from(tag) % lanes.len()].clone()), version)
@@ -185,7 +186,7 @@ impl Map {
         Ok((0..TAGS).map(owner).collect())
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn known(&self) -> MutexGuard<'_, KnownCluster> {
         self.known.lock()
     }
 }

@@ -32,7 +32,7 @@ pub(super) enum Target {
 
 /// A connection that is opened when it is needed and dropped when it is of no more use.
 #[derive(Debug)]
-pub(super) struct Link {
+pub(super) struct RedisLink {
     target: Target,
     config: Arc<RedisConfig>,
     /// Whether to resolve the server again when this one turns out not to decide. A Cluster does
@@ -40,18 +40,18 @@ pub(super) struct Link {
     follow: bool,
     /// Whether to warn of a server that drops keys, and to tell it this node's version: one of the links to it does.
     warns: bool,
-    live: Mutex<Slot>,
+    live: Mutex<RedisSlot>,
 }
 
 #[derive(Debug, Default)]
-struct Slot {
-    live: Option<Live>,
+struct RedisSlot {
+    live: Option<LiveConnection>,
     /// Counts connections, so that only the one that failed is dropped.
     generation: u64,
 }
 
 #[derive(Clone, Debug)]
-struct Live {
+struct LiveConnection {
     connection: MultiplexedConnection,
     script: Arc<str>,
     generation: u64,
@@ -59,20 +59,20 @@ struct Live {
 
 /// A batch as it goes to the script.
 #[derive(Debug)]
-struct Batch<'b> {
+struct ScriptBatch<'b> {
     packed: Vec<u8>,
     keys: Vec<&'b [u8]>,
     /// The caller's time, if that decides.
     at: Option<Now>,
 }
 
-impl Link {
+impl RedisLink {
     pub(super) fn new(target: Target, config: Arc<RedisConfig>, follow: bool, warns: bool) -> Self {
         Self { target, config, follow, warns, live: Mutex::default() }
     }
 
     /// Runs a batch and returns the script's reply.
-    async fn run(&self, batch: &Batch<'_>) -> Result<Vec<u8>, Failure> {
+    async fn run(&self, batch: &ScriptBatch<'_>) -> Result<Vec<u8>, Failure> {
         let mut repeated = false;
         loop {
             let live = self.live().await?;
@@ -98,7 +98,7 @@ impl Link {
         }
     }
 
-    async fn live(&self) -> Result<Live, Failure> {
+    async fn live(&self) -> Result<LiveConnection, Failure> {
         let mut slot = self.live.lock().await;
         if let Some(live) = &slot.live {
             return Ok(live.clone());
@@ -120,7 +120,7 @@ impl Link {
         }
     }
 
-    async fn connect(&self, generation: u64) -> Result<Live, Failure> {
+    async fn connect(&self, generation: u64) -> Result<LiveConnection, Failure> {
         let address = match &self.target {
             Target::Fixed(address) => address.clone(),
             Target::Sentinel { sentinels, master } => {
@@ -129,7 +129,7 @@ impl Link {
         };
         let connection =
             open(&self.config, &address, true).await.map_err(|error| unsent(&address, &error))?;
-        let mut live = Live { connection, script: Arc::from(""), generation };
+        let mut live = LiveConnection { connection, script: Arc::from(""), generation };
         live.script = live.load().await?;
         if self.warns {
             super::presence::announce(live.connection.clone()).await;
@@ -139,7 +139,7 @@ impl Link {
     }
 }
 
-impl Executor for Link {
+impl Executor for RedisLink {
     async fn open(&self) -> Result<(), Failure> {
         self.live().await.map(drop)
     }
@@ -152,10 +152,10 @@ impl Executor for Link {
     }
 }
 
-impl Link {
+impl RedisLink {
     async fn decide(&self, operations: &[Operation], at: Option<Now>) -> Result<Vec<Reply>, Failure> {
         let (packed, keys) = wire::encode(operations.iter());
-        let bytes = self.run(&Batch { packed, keys, at }).await?;
+        let bytes = self.run(&ScriptBatch { packed, keys, at }).await?;
         let mut rest = &bytes[..];
         let mut replies = Vec::with_capacity(operations.len());
         for operation in operations {
@@ -168,7 +168,7 @@ impl Link {
     }
 }
 
-impl Live {
+impl LiveConnection {
     async fn load(&self) -> Result<Arc<str>, Failure> {
         let mut load = cmd("SCRIPT");
         load.arg("LOAD").arg(SCRIPT);
@@ -179,7 +179,7 @@ impl Live {
         Ok(Arc::from(name))
     }
 
-    async fn evaluate(&self, batch: &Batch<'_>) -> Result<Vec<u8>, Failure> {
+    async fn evaluate(&self, batch: &ScriptBatch<'_>) -> Result<Vec<u8>, Failure> {
         let mut evaluate = cmd("EVALSHA");
         evaluate.arg(&*self.script).arg(batch.keys.len());
         for key in &batch.keys {

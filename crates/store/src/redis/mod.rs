@@ -45,7 +45,7 @@ use self::cluster::Cluster;
 pub use self::config::RedisConfig;
 use self::config::{DecidingClock, Topology};
 pub(crate) use self::examine::examine;
-use self::link::{Link, Target};
+use self::link::{RedisLink, Target};
 pub use self::url::UrlError;
 use crate::Charge;
 use crate::batch::{Failure, Kind, Lane, Operation, Reply, open_all};
@@ -56,13 +56,13 @@ pub const MAX_CONNECTIONS: usize = 16;
 /// Counters in Redis.
 #[derive(Debug)]
 pub struct Redis {
-    route: Route,
+    route: RedisRoute,
     clock: DecidingClock,
 }
 
 /// The way to the server that decides.
 #[derive(Debug)]
-enum Route {
+enum RedisRoute {
     /// One server at a time decides everything.
     One(Vec<Lane>),
     /// Each decides its slots.
@@ -78,14 +78,14 @@ impl Redis {
         let topology = config.topology.clone();
         let config = Arc::new(config);
         let one = |target: &Target| {
-            let link = |index| Link::new(target.clone(), Arc::clone(&config), true, index == 0);
+            let link = |index| RedisLink::new(target.clone(), Arc::clone(&config), true, index == 0);
             let count = config.connections.clamp(1, MAX_CONNECTIONS);
-            Route::One((0..count).map(|index| Lane::start(link(index))).collect())
+            RedisRoute::One((0..count).map(|index| Lane::start(link(index))).collect())
         };
         let route = match topology {
             Topology::Single(address) => one(&Target::Fixed(address)),
             Topology::Sentinel { sentinels, master } => one(&Target::Sentinel { sentinels, master }),
-            Topology::Cluster { seeds } => Route::Cluster(Cluster::new(Arc::clone(&config), seeds)),
+            Topology::Cluster { seeds } => RedisRoute::Cluster(Cluster::new(Arc::clone(&config), seeds)),
         };
         Self { route, clock }
     }
@@ -96,8 +96,8 @@ impl Redis {
     /// Of the first connection that cannot be had.
     pub(crate) async fn open(&self) -> Result<(), Failure> {
         match &self.route {
-            Route::One(lanes) => open_all(lanes).await,
-            Route::Cluster(cluster) => open_all(&cluster.lanes().await?).await,
+            RedisRoute::One(lanes) => open_all(lanes).await,
+            RedisRoute::Cluster(cluster) => open_all(&cluster.lanes().await?).await,
         }
     }
 
@@ -108,7 +108,7 @@ impl Redis {
     pub(crate) async fn call(&self, kind: Kind, now: Now, charges: &[Charge<'_>]) -> Result<Reply, Failure> {
         let Some(first) = charges.first() else { return Ok(Reply::default()) };
         let tag = keys::tag_of(first.key);
-        let cluster = matches!(self.route, Route::Cluster(_));
+        let cluster = matches!(self.route, RedisRoute::Cluster(_));
         if cluster && charges.iter().any(|charge| keys::tag_of(charge.key) != tag) {
             return spread::call(self, kind, now, charges).await;
         }
@@ -126,8 +126,8 @@ impl Redis {
         let at = (self.clock == DecidingClock::Caller).then_some(now);
         let operation = Operation::new(kind, now, charges, keys::tagged);
         match &self.route {
-            Route::One(lanes) => lanes[usize::from(tag) % lanes.len()].call(operation, None, at).await,
-            Route::Cluster(cluster) => cluster.call(tag, at, operation).await,
+            RedisRoute::One(lanes) => lanes[usize::from(tag) % lanes.len()].call(operation, None, at).await,
+            RedisRoute::Cluster(cluster) => cluster.call(tag, at, operation).await,
         }
     }
 }

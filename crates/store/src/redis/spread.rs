@@ -21,7 +21,7 @@ use crate::Charge;
 use crate::batch::{Failure, Kind, Reply};
 
 /// The charges of a request that share a tag, and their places in the request.
-struct Group<'c> {
+struct TagGroup<'c> {
     tag: u8,
     places: Vec<usize>,
     charges: Vec<Charge<'c>>,
@@ -62,12 +62,12 @@ pub(super) async fn call(
     Ok(Reply { yes: denied.is_none(), verdicts: verdicts.into_iter().flatten().collect() })
 }
 
-fn groups<'c>(charges: &[Charge<'c>]) -> Vec<Group<'c>> {
-    let mut groups: Vec<Group<'c>> = Vec::new();
+fn groups<'c>(charges: &[Charge<'c>]) -> Vec<TagGroup<'c>> {
+    let mut groups: Vec<TagGroup<'c>> = Vec::new();
     for (place, charge) in charges.iter().enumerate() {
         let tag = tag_of(charge.key);
         let at = groups.iter().position(|group| group.tag == tag).unwrap_or_else(|| {
-            groups.push(Group { tag, places: Vec::new(), charges: Vec::new() });
+            groups.push(TagGroup { tag, places: Vec::new(), charges: Vec::new() });
             groups.len() - 1
         });
         groups[at].places.push(place);
@@ -78,7 +78,13 @@ fn groups<'c>(charges: &[Charge<'c>]) -> Vec<Group<'c>> {
 }
 
 /// Returns what these groups were charged. A failure leaves it spent, until it comes back by itself.
-async fn give_back(redis: &Redis, kind: Kind, now: Now, groups: &[Group<'_>], verdicts: &[Option<Verdict>]) {
+async fn give_back(
+    redis: &Redis,
+    kind: Kind,
+    now: Now,
+    groups: &[TagGroup<'_>],
+    verdicts: &[Option<Verdict>],
+) {
     let Kind::Spend(permit) = kind else { return };
     for group in groups {
         let charged = group.places.iter().zip(&group.charges).filter(|(place, charge)| {
@@ -101,7 +107,7 @@ async fn give_back(redis: &Redis, kind: Kind, now: Now, groups: &[Group<'_>], ve
 async fn show_without(
     redis: &Redis,
     now: Now,
-    group: &Group<'_>,
+    group: &TagGroup<'_>,
     asked: bool,
     verdicts: &mut [Option<Verdict>],
 ) -> Result<(), Failure> {

@@ -112,7 +112,7 @@ impl Cluster {
             workers.start(self.worker_command(), &order, lines.clone())?;
         }
         drop(lines);
-        let mut parts = Parts::new(processes as usize);
+        let mut parts = WorkerReports::new(processes as usize);
         let mut opened = 0;
         let deadline = tidegate_net::clock::monotonic() + budget;
         let mut told_to_stop = false;
@@ -231,13 +231,13 @@ impl Drop for Workers {
 }
 
 /// What the workers have said so far.
-struct Parts {
+struct WorkerReports {
     ready: usize,
     progress: Vec<Option<Progress>>,
     done: Vec<Option<Measurement>>,
 }
 
-impl Parts {
+impl WorkerReports {
     fn new(count: usize) -> Self {
         Self { ready: 0, progress: vec![None; count], done: (0..count).map(|_| None).collect() }
     }
@@ -308,7 +308,7 @@ mod tests {
 
     #[test]
     fn workers_begin_when_all_are_ready_and_the_view_is_their_sum() {
-        let mut parts = Parts::new(2);
+        let mut parts = WorkerReports::new(2);
         assert!(!parts.take(0, Line::Ready).unwrap());
         assert!(parts.take(1, Line::Ready).unwrap());
         let view = Progress { good: 3, p99_us: 7, ..Progress::default() };

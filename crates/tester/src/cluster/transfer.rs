@@ -23,12 +23,12 @@ pub(super) struct Transfer {
     denied: u64,
     errors: BTreeMap<ErrorClass, u64>,
     statuses: BTreeMap<u16, u64>,
-    response: Counts,
-    service: Counts,
-    connect: Counts,
-    handshake: Counts,
-    first_byte: Counts,
-    denied_response: Counts,
+    response: HistogramCounts,
+    service: HistogramCounts,
+    connect: HistogramCounts,
+    handshake: HistogramCounts,
+    first_byte: HistogramCounts,
+    denied_response: HistogramCounts,
     mean_in_flight: f64,
     bytes_read: u64,
     bytes_written: u64,
@@ -38,13 +38,13 @@ pub(super) struct Transfer {
 }
 
 /// (value in microseconds, count), values rising.
-type Counts = Vec<(u64, u64)>;
+type HistogramCounts = Vec<(u64, u64)>;
 
-fn counts(histogram: &Latency) -> Counts {
+fn counts(histogram: &Latency) -> HistogramCounts {
     histogram.iter_recorded().map(|step| (step.value_iterated_to(), step.count_at_value())).collect()
 }
 
-fn histogram(counts: &Counts) -> Latency {
+fn histogram(counts: &HistogramCounts) -> Latency {
     let mut histogram = latency();
     for &(value, count) in counts {
         histogram.saturating_record_n(value, count);

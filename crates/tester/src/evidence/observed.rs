@@ -89,7 +89,7 @@ impl<B: Bench> Bench for Observed<B> {
 
 /// The figures of a step from its readings, at least two, each `at` a moment since the step began.
 fn observation(probe: &Probe, at: &[f64], readings: &[Reading], step: &Measurement) -> Observation {
-    let parts = Parts::of(at, step);
+    let parts = StepBounds::of(at, step);
     let seconds = |from: usize, to: usize| at[to] - at[from];
     let mut seen = probe.delta(&readings[parts.from..=parts.to], seconds(parts.from, parts.to));
     let whole = probe.delta(readings, seconds(0, at.len() - 1));
@@ -102,7 +102,7 @@ fn observation(probe: &Probe, at: &[f64], readings: &[Reading], step: &Measureme
 
 /// Where the parts of a step end among its readings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Parts {
+struct StepBounds {
     /// The first reading with all connections open; none in a step that is not told apart.
     opened: Option<usize>,
     /// First and last reading of the measured time.
@@ -110,7 +110,7 @@ struct Parts {
     to: usize,
 }
 
-impl Parts {
+impl StepBounds {
     fn of(at: &[f64], step: &Measurement) -> Self {
         let last = at.len() - 1;
         let first_from = |moment: f64| at.iter().position(|t| *t >= moment).unwrap_or(last);
@@ -146,8 +146,8 @@ mod tests {
         let mut step = Service::new(4, 1_000.0).run(&closed(1)).unwrap();
         (step.opening_seconds, step.plan.warmup_ms, step.seconds) = (0.6, 200, 1.0);
         let every_quarter: Vec<f64> = (0..9).map(|i| f64::from(i) * 0.25).collect();
-        assert_eq!(Parts::of(&every_quarter, &step), Parts { opened: Some(3), from: 4, to: 8 });
+        assert_eq!(StepBounds::of(&every_quarter, &step), StepBounds { opened: Some(3), from: 4, to: 8 });
         // Nothing was read between: the whole step, and nothing is said of its opening.
-        assert_eq!(Parts::of(&[0.0, 2.0], &step), Parts { opened: None, from: 0, to: 1 });
+        assert_eq!(StepBounds::of(&[0.0, 2.0], &step), StepBounds { opened: None, from: 0, to: 1 });
     }
 }

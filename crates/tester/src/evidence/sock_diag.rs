@@ -55,7 +55,7 @@ pub fn accept_queue(port: u16) -> Option<AcceptQueue> {
 pub fn min_rtt_us(target: SocketAddr) -> Option<u32> {
     let family = if target.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let answer = ask(&request(family, ESTABLISHED, Ends { local: 0, remote: target.port() }))?;
-    let towards = |socket: &Socket| (socket.remote, socket.remote_port) == (target.ip(), target.port());
+    let towards = |socket: &SocketEntry| (socket.remote, socket.remote_port) == (target.ip(), target.port());
     // The kernel says all ones before its first sample.
     sockets(&answer)
         .iter()
@@ -73,7 +73,7 @@ struct Ends {
 
 /// One socket of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Socket {
+struct SocketEntry {
     local_port: u16,
     remote: IpAddr,
     remote_port: u16,
@@ -133,14 +133,14 @@ fn messages(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
 }
 
 /// The sockets of an answer.
-fn sockets(answer: &[u8]) -> Vec<Socket> {
+fn sockets(answer: &[u8]) -> Vec<SocketEntry> {
     messages(answer)
         .filter(|(kind, _)| *kind == BY_FAMILY)
         .filter_map(|(_, content)| socket(content))
         .collect()
 }
 
-fn socket(content: &[u8]) -> Option<Socket> {
+fn socket(content: &[u8]) -> Option<SocketEntry> {
     let port = |at: usize| Some(u16::from_be_bytes([*content.get(at)?, *content.get(at + 1)?]));
     let number = |at: usize| Some(u64::from(u32::from_ne_bytes(word(content, at)?)));
     let remote = if i32::from(*content.first()?) == i32::from(AddressFamily::INET.as_raw()) {
@@ -148,7 +148,7 @@ fn socket(content: &[u8]) -> Option<Socket> {
     } else {
         IpAddr::V6(Ipv6Addr::from(<[u8; 16]>::try_from(content.get(24..40)?).ok()?))
     };
-    Some(Socket {
+    Some(SocketEntry {
         local_port: port(4)?,
         remote,
         remote_port: port(6)?,

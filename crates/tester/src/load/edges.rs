@@ -14,7 +14,7 @@ use std::cmp::Reverse;
 use super::{
     progress::Snapshot,
     protocol::Protocol,
-    slot::Phase,
+    slot::SlotPhase,
     worker::{Release, Worker},
 };
 use crate::epoch::nanos;
@@ -38,10 +38,10 @@ impl<P: Protocol> Worker<P> {
             let slot = &self.slots[id];
             let age = now.saturating_sub(slot.since);
             match slot.phase {
-                Phase::Connecting | Phase::Handshaking if age > connect => {
+                SlotPhase::Connecting | SlotPhase::Handshaking if age > connect => {
                     self.connect_failed(id as u32, now, ErrorClass::Timeout)
                 }
-                Phase::Busy if age > request => self.request_failed(id as u32, now, ErrorClass::Timeout),
+                SlotPhase::Busy if age > request => self.request_failed(id as u32, now, ErrorClass::Timeout),
                 _ => {}
             }
         }
@@ -90,8 +90,11 @@ impl<P: Protocol> Worker<P> {
             }
             let mut late = unsent + self.pending;
             let from = self.times.from;
-            late += self.slots.iter().filter(|slot| slot.phase == Phase::Busy && slot.planned >= from).count()
-                as u64;
+            late += self
+                .slots
+                .iter()
+                .filter(|slot| slot.phase == SlotPhase::Busy && slot.planned >= from)
+                .count() as u64;
             for _ in 0..late {
                 self.task.tally.failed(now, ErrorClass::Timeout);
             }

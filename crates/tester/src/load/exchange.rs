@@ -11,7 +11,7 @@ use rustix::{
 use super::{
     options::Reuse,
     protocol::{Protocol, Reply, Verdict},
-    slot::Phase,
+    slot::SlotPhase,
     socket::{Opened, classify, open},
     tally::Moments,
     worker::{Release, Worker},
@@ -47,7 +47,7 @@ impl<P: Protocol> Worker<P> {
             return self.connect_failed(id, now, class);
         }
         slot.fd = Some(fd);
-        slot.phase = Phase::Connecting;
+        slot.phase = SlotPhase::Connecting;
         self.connecting += 1;
         if established {
             let now = self.now();
@@ -61,7 +61,7 @@ impl<P: Protocol> Worker<P> {
         self.task.tally.connect_took(now.saturating_sub(slot.since));
         if P::CONVERSES {
             slot.established = now;
-            slot.phase = Phase::Handshaking;
+            slot.phase = SlotPhase::Handshaking;
             let at_once = self.protocol.open(&mut slot.state);
             if !self.answer(id, now) || !at_once {
                 return;
@@ -74,7 +74,7 @@ impl<P: Protocol> Worker<P> {
     fn ready(&mut self, id: u32, now: u64) {
         self.connecting -= 1;
         let slot = &mut self.slots[id as usize];
-        slot.phase = Phase::Idle;
+        slot.phase = SlotPhase::Idle;
         slot.failures = 0;
         self.task.tally.connected();
         if !slot.pending {
@@ -85,7 +85,7 @@ impl<P: Protocol> Worker<P> {
         self.pending -= 1;
         if P::CONNECT_ONLY {
             slot.first_byte = now;
-            slot.phase = Phase::Busy;
+            slot.phase = SlotPhase::Busy;
             let since = slot.since;
             let counted = self.counts(id, since);
             self.task.tally.sent(since, counted, 0, 0);
@@ -103,7 +103,7 @@ impl<P: Protocol> Worker<P> {
         if slot.fd.take().is_some() {
             self.connecting -= 1;
         }
-        slot.phase = Phase::Closed;
+        slot.phase = SlotPhase::Closed;
         slot.generation = slot.generation.wrapping_add(1);
         slot.unsent.clear();
         let again = now + slot.backoff();
@@ -146,7 +146,7 @@ impl<P: Protocol> Worker<P> {
         }
         slot.since = now;
         slot.first_byte = 0;
-        slot.phase = Phase::Busy;
+        slot.phase = SlotPhase::Busy;
         let counted = match self.task.release {
             Release::Closed { .. } => self.task.tally.counts(now),
             Release::Open(_) => self.task.tally.counts(slot.planned),
@@ -178,8 +178,8 @@ impl<P: Protocol> Worker<P> {
             return;
         };
         match slot.phase {
-            Phase::Closed => {}
-            Phase::Connecting if ready.writable => {
+            SlotPhase::Closed => {}
+            SlotPhase::Connecting if ready.writable => {
                 let outcome = slot.fd.as_ref().map(socket_error);
                 match outcome {
                     Some(Ok(Ok(()))) => self.established(id, now),
@@ -187,8 +187,8 @@ impl<P: Protocol> Worker<P> {
                     None => {}
                 }
             }
-            Phase::Connecting => {}
-            Phase::Handshaking | Phase::Idle | Phase::Busy => {
+            SlotPhase::Connecting => {}
+            SlotPhase::Handshaking | SlotPhase::Idle | SlotPhase::Busy => {
                 if ready.writable && !slot.unsent.is_empty() {
                     self.flush(id, now);
                 }
@@ -268,7 +268,7 @@ impl<P: Protocol> Worker<P> {
     fn took(&mut self, id: u32, now: u64, length: usize, hung_up: bool) -> bool {
         self.task.tally.received(now, length);
         let slot = &mut self.slots[id as usize];
-        if !P::CONVERSES && slot.phase != Phase::Busy {
+        if !P::CONVERSES && slot.phase != SlotPhase::Busy {
             // Nobody asked.
             self.request_failed(id, now, ErrorClass::Protocol);
             return false;
@@ -280,16 +280,16 @@ impl<P: Protocol> Worker<P> {
         let slot = &mut self.slots[id as usize];
         match (reply, slot.phase) {
             (Reply::Aside, _) => true,
-            (Reply::Ready, Phase::Handshaking) => {
+            (Reply::Ready, SlotPhase::Handshaking) => {
                 self.task.tally.handshake_took(now.saturating_sub(slot.established));
                 self.ready(id, now);
                 self.slots[id as usize].fd.is_some()
             }
-            (Reply::More, Phase::Busy) => {
+            (Reply::More, SlotPhase::Busy) => {
                 slot.begin_reply(now);
                 true
             }
-            (Reply::Done { verdict, status, reusable }, Phase::Busy) => {
+            (Reply::Done { verdict, status, reusable }, SlotPhase::Busy) => {
                 slot.begin_reply(now);
                 self.finished(id, now, (verdict, status, reusable && !hung_up));
                 false
@@ -307,11 +307,11 @@ impl<P: Protocol> Worker<P> {
 
     fn end_of_file(&mut self, id: u32, now: u64) {
         let slot = &mut self.slots[id as usize];
-        if slot.phase == Phase::Idle {
+        if slot.phase == SlotPhase::Idle {
             // Between two requests a peer may close as it likes; the next request opens anew.
             return self.disconnect(id);
         }
-        if slot.phase == Phase::Handshaking {
+        if slot.phase == SlotPhase::Handshaking {
             return self.connect_failed(id, now, ErrorClass::Reset);
         }
         match self.protocol.closed(&mut slot.state) {
@@ -322,7 +322,7 @@ impl<P: Protocol> Worker<P> {
 
     /// The connection failed, in its handshake or later.
     fn broke(&mut self, id: u32, now: u64, class: ErrorClass) {
-        if self.slots[id as usize].phase == Phase::Handshaking {
+        if self.slots[id as usize].phase == SlotPhase::Handshaking {
             self.connect_failed(id, now, class);
         } else {
             self.request_failed(id, now, class);
@@ -334,7 +334,7 @@ impl<P: Protocol> Worker<P> {
         let slot = &mut self.slots[id as usize];
         let moments =
             Moments { planned: slot.planned, sent: slot.since, first_byte: slot.first_byte, ended: now };
-        slot.phase = Phase::Idle;
+        slot.phase = SlotPhase::Idle;
         // The next request would stand in the middle of what is left of one that was answered early.
         let reusable = reusable && (P::CONVERSES || slot.unsent.is_empty());
         let tally = &mut self.task.tally;
@@ -362,7 +362,7 @@ impl<P: Protocol> Worker<P> {
 
     /// The request in flight, if there is one, failed, and its connection with it.
     pub(super) fn request_failed(&mut self, id: u32, now: u64, class: ErrorClass) {
-        let busy = self.slots[id as usize].phase == Phase::Busy;
+        let busy = self.slots[id as usize].phase == SlotPhase::Busy;
         if busy {
             self.task.tally.landed(now);
             if self.counts(id, now) {
@@ -381,7 +381,7 @@ impl<P: Protocol> Worker<P> {
         if slot.fd.take().is_some() {
             self.task.tally.disconnected();
         }
-        slot.phase = Phase::Closed;
+        slot.phase = SlotPhase::Closed;
         slot.generation = slot.generation.wrapping_add(1);
         slot.unsent.clear();
     }

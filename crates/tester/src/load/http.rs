@@ -18,7 +18,7 @@ pub(crate) struct Http {
 }
 
 /// One connection's HTTP/1.1.
-pub(crate) struct Connection {
+pub(crate) struct Http1Connection {
     reader: ResponseReader,
     request: u32,
     headers_good: bool,
@@ -37,10 +37,10 @@ impl Http {
 }
 
 impl Protocol for Http {
-    type State = Connection;
+    type State = Http1Connection;
 
-    fn fresh(&self) -> Connection {
-        Connection {
+    fn fresh(&self) -> Http1Connection {
+        Http1Connection {
             reader: ResponseReader::new(Limits::default()),
             request: 0,
             headers_good: true,
@@ -48,7 +48,7 @@ impl Protocol for Http {
         }
     }
 
-    fn request<'a>(&'a mut self, state: &mut Connection) -> &'a [u8] {
+    fn request<'a>(&'a mut self, state: &mut Http1Connection) -> &'a [u8] {
         let index = self.requests.pick();
         state.request = index as u32;
         state.headers_good = true;
@@ -57,12 +57,13 @@ impl Protocol for Http {
         self.requests.http1(index)
     }
 
-    fn receive(&mut self, state: &mut Connection, bytes: &[u8]) -> Reply {
+    fn receive(&mut self, state: &mut Http1Connection, bytes: &[u8]) -> Reply {
         let judge = &self.judges[state.request as usize];
         let read = if judge.wants_nothing() {
             state.reader.read(bytes, &mut ())
         } else {
-            let mut look = Look { judge, headers_good: &mut state.headers_good, body: &mut state.body };
+            let mut look =
+                ResponseLook { judge, headers_good: &mut state.headers_good, body: &mut state.body };
             state.reader.read(bytes, &mut look)
         };
         match read {
@@ -73,7 +74,7 @@ impl Protocol for Http {
         }
     }
 
-    fn closed(&mut self, state: &mut Connection) -> Reply {
+    fn closed(&mut self, state: &mut Http1Connection) -> Reply {
         match state.reader.close() {
             Ok(true) => done(&self.judges[state.request as usize], state, false),
             Ok(false) | Err(_) => Reply::More,
@@ -81,7 +82,7 @@ impl Protocol for Http {
     }
 }
 
-fn done(judge: &Judge, state: &Connection, clean: bool) -> Reply {
+fn done(judge: &Judge, state: &Http1Connection, clean: bool) -> Reply {
     let status = state.reader.status();
     Reply::Done {
         verdict: judge.verdict(status, state.headers_good, &state.body),
@@ -90,13 +91,13 @@ fn done(judge: &Judge, state: &Connection, clean: bool) -> Reply {
     }
 }
 
-struct Look<'a> {
+struct ResponseLook<'a> {
     judge: &'a Judge,
     headers_good: &'a mut bool,
     body: &'a mut Vec<u8>,
 }
 
-impl Visit for Look<'_> {
+impl Visit for ResponseLook<'_> {
     fn head(&mut self, head: &[u8]) {
         *self.headers_good = self.judge.headers_good(|| headers(head));
     }

@@ -63,7 +63,7 @@ pub(crate) struct Http2 {
 pub(crate) struct State {
     wire: Wire,
     link: Option<(SendRequest<Bytes>, Connection<Wire, Bytes>)>,
-    stage: Stage,
+    stage: ReplyStage,
     request: u32,
     status: u16,
     headers_good: bool,
@@ -72,7 +72,7 @@ pub(crate) struct State {
 }
 
 /// How far the present reply has come.
-enum Stage {
+enum ReplyStage {
     Idle,
     Head(ResponseFuture),
     Body(RecvStream),
@@ -113,7 +113,7 @@ impl Http2 {
     /// Reads of the present reply what the library has of it.
     fn advance(&self, state: &mut State, context: &mut Context<'_>) -> Result<Option<Reply>, h2::Error> {
         let judge = &self.judges[state.request as usize];
-        if let Stage::Head(future) = &mut state.stage {
+        if let ReplyStage::Head(future) = &mut state.stage {
             let Poll::Ready(response) = Pin::new(future).poll(context) else { return Ok(None) };
             let (head, body) = response?.into_parts();
             state.status = head.status.as_u16();
@@ -121,9 +121,9 @@ impl Http2 {
                 head.headers.iter().map(|(name, value)| (name.as_str().as_bytes(), value.as_bytes()))
             });
             state.grpc_status = grpc_status(&head.headers);
-            state.stage = Stage::Body(body);
+            state.stage = ReplyStage::Body(body);
         }
-        let Stage::Body(body) = &mut state.stage else { return Ok(None) };
+        let ReplyStage::Body(body) = &mut state.stage else { return Ok(None) };
         loop {
             match body.poll_data(context) {
                 Poll::Pending => return Ok(Some(Reply::More)),
@@ -139,7 +139,7 @@ impl Http2 {
         if let Some(trailers) = trailers? {
             state.grpc_status = grpc_status(&trailers).or(state.grpc_status);
         }
-        state.stage = Stage::Idle;
+        state.stage = ReplyStage::Idle;
         Ok(Some(self.done(state)))
     }
 
@@ -198,7 +198,7 @@ impl Protocol for Http2 {
         State {
             wire: Wire::default(),
             link: None,
-            stage: Stage::Idle,
+            stage: ReplyStage::Idle,
             request: 0,
             status: 0,
             headers_good: true,
@@ -232,7 +232,7 @@ impl Protocol for Http2 {
         {
             // A body that cannot be sent shows as a reset of the stream.
             let _refused = !body.is_empty() && stream.send_data(body, true).is_err();
-            state.stage = Stage::Head(response);
+            state.stage = ReplyStage::Head(response);
             let polled = Pin::new(connection).poll(&mut Context::from_waker(Waker::noop()));
             if polled.is_pending() {
                 self.sealed.append(&mut state.wire.lock().output);

@@ -16,7 +16,7 @@ pub(super) struct Requests {
     /// Cumulative weights.
     weights: Vec<u64>,
     random: Random,
-    source: Source,
+    source: ValueSource,
     buffer: Vec<u8>,
     scratch: Vec<u8>,
 }
@@ -36,7 +36,7 @@ impl Requests {
             Variable::Zipf { n, s } => Some((n, s, Zipf::new(n, s))),
             _ => None,
         });
-        let source = Source {
+        let source = ValueSource {
             counter: u64::from(index),
             stride: u64::from(threads.max(1)),
             random: Random::seeded(random.bits()),
@@ -94,7 +94,7 @@ impl Requests {
 }
 
 /// Where the values of variables come from.
-struct Source {
+struct ValueSource {
     counter: u64,
     stride: u64,
     random: Random,
@@ -102,7 +102,7 @@ struct Source {
     rows: Arc<Rows>,
 }
 
-impl Values for Source {
+impl Values for ValueSource {
     fn append(&mut self, variable: &Variable, out: &mut Vec<u8>) {
         let number = match variable {
             Variable::Counter { modulo: 0 } => self.counter,

@@ -15,18 +15,18 @@ use super::{
 /// One thread's RESP.
 pub(crate) struct Resp {
     requests: Requests,
-    kinds: Vec<Kind>,
+    kinds: Vec<CommandJudge>,
 }
 
 /// How one command's replies are judged.
-struct Kind {
+struct CommandJudge {
     judge: Judge,
     throttle: bool,
 }
 
 /// One connection's reply.
 #[derive(Default)]
-pub(crate) struct Connection {
+pub(crate) struct RespConnection {
     request: u32,
     /// The reply so far.
     reply: Vec<u8>,
@@ -38,7 +38,7 @@ const MAX_REPLY: usize = 64 << 10;
 impl Resp {
     /// Thread `index` of `threads` of a run.
     pub(crate) fn new(workload: Arc<Workload>, seed: u64, index: u32, threads: u32) -> Self {
-        let kinds = workload.requests.iter().map(|request| Kind {
+        let kinds = workload.requests.iter().map(|request| CommandJudge {
             judge: Judge::new(&request.checks),
             throttle: request.command.first().is_some_and(|name| name.is_word("CL.THROTTLE")),
         });
@@ -46,7 +46,7 @@ impl Resp {
     }
 }
 
-impl Kind {
+impl CommandJudge {
     fn verdict(&self, reply: &[u8]) -> Verdict {
         if self.judge.denies(reply) || (self.throttle && reply.starts_with(b"*5\r\n:1\r\n")) {
             Verdict::Denied
@@ -59,20 +59,20 @@ impl Kind {
 }
 
 impl Protocol for Resp {
-    type State = Connection;
+    type State = RespConnection;
 
-    fn fresh(&self) -> Connection {
-        Connection::default()
+    fn fresh(&self) -> RespConnection {
+        RespConnection::default()
     }
 
-    fn request<'a>(&'a mut self, state: &mut Connection) -> &'a [u8] {
+    fn request<'a>(&'a mut self, state: &mut RespConnection) -> &'a [u8] {
         let picked = self.requests.pick();
         state.request = picked as u32;
         state.reply.clear();
         self.requests.resp(picked)
     }
 
-    fn receive(&mut self, state: &mut Connection, bytes: &[u8]) -> Reply {
+    fn receive(&mut self, state: &mut RespConnection, bytes: &[u8]) -> Reply {
         if state.reply.len() + bytes.len() > MAX_REPLY {
             return Reply::Broken;
         }
@@ -87,23 +87,23 @@ impl Protocol for Resp {
         }
     }
 
-    fn closed(&mut self, _: &mut Connection) -> Reply {
+    fn closed(&mut self, _: &mut RespConnection) -> Reply {
         Reply::More
     }
 }
 
 /// Not RESP2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Malformed;
+struct NotResp;
 
 /// Arrays nested deeper than this are no reply to a command that this file sends.
 const MAX_DEPTH: u8 = 4;
 
 /// Where the value at the front of `bytes` ends; `None` when it is not complete.
-fn value_end(bytes: &[u8], depth: u8) -> Option<Result<usize, Malformed>> {
+fn value_end(bytes: &[u8], depth: u8) -> Option<Result<usize, NotResp>> {
     let line = memchr::memchr(b'\n', bytes)?;
     let Some((&kind, text)) = bytes[..line].strip_suffix(b"\r").and_then(<[u8]>::split_first) else {
-        return Some(Err(Malformed));
+        return Some(Err(NotResp));
     };
     let count = || std::str::from_utf8(text).ok().and_then(|text| text.parse::<i64>().ok());
     let mut end = line + 1;
@@ -111,8 +111,7 @@ fn value_end(bytes: &[u8], depth: u8) -> Option<Result<usize, Malformed>> {
         (b'+' | b'-', _) | (b':', Some(_)) | (b'$' | b'*', Some(-1)) => Some(Ok(end)),
         (b'$', Some(length @ 0..=65_536)) => {
             end += length as usize + 2;
-            (bytes.len() >= end)
-                .then(|| if bytes[..end].ends_with(b"\r\n") { Ok(end) } else { Err(Malformed) })
+            (bytes.len() >= end).then(|| if bytes[..end].ends_with(b"\r\n") { Ok(end) } else { Err(NotResp) })
         }
         (b'*', Some(items @ 0..=1_024)) if depth < MAX_DEPTH => {
             for _ in 0..items {
@@ -123,7 +122,7 @@ fn value_end(bytes: &[u8], depth: u8) -> Option<Result<usize, Malformed>> {
             }
             Some(Ok(end))
         }
-        _ => Some(Err(Malformed)),
+        _ => Some(Err(NotResp)),
     }
 }
 

@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 
 /// What a slot is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Phase {
+pub(super) enum SlotPhase {
     /// No connection.
     Closed,
     /// A connection is being made.
@@ -20,7 +20,7 @@ pub(super) enum Phase {
 /// A place for a connection. Times are nanoseconds since the engine's epoch.
 pub(super) struct Slot<S> {
     pub(super) fd: Option<OwnedFd>,
-    pub(super) phase: Phase,
+    pub(super) phase: SlotPhase,
     /// Counts connections, so that an event of an older one is told apart.
     pub(super) generation: u32,
     /// A request waits for this slot's connection.
@@ -44,7 +44,7 @@ impl<S> Slot<S> {
     pub(super) fn new(state: S) -> Self {
         Self {
             fd: None,
-            phase: Phase::Closed,
+            phase: SlotPhase::Closed,
             generation: 0,
             pending: false,
             failures: 0,

@@ -182,7 +182,7 @@ pub(crate) struct Within<P> {
 }
 
 /// A connection inside TLS.
-pub(crate) struct Session<S> {
+pub(crate) struct TlsSession<S> {
     connection: Option<ClientConnection>,
     /// The handshake is over and the protocol inside has begun.
     begun: bool,
@@ -195,7 +195,7 @@ impl<P: Protocol> Within<P> {
     }
 
     /// Hands what was decrypted to the protocol inside. The last reply that says something counts.
-    fn open_up(&mut self, state: &mut Session<P::State>, mut outcome: Reply) -> Reply {
+    fn open_up(&mut self, state: &mut TlsSession<P::State>, mut outcome: Reply) -> Reply {
         let Some(connection) = &mut state.connection else { return Reply::Broken };
         loop {
             match connection.reader().read(&mut self.plain) {
@@ -214,12 +214,12 @@ impl<P: Protocol> Within<P> {
 }
 
 impl<P: Protocol> Protocol for Within<P> {
-    type State = Session<P::State>;
+    type State = TlsSession<P::State>;
     const CONNECT_ONLY: bool = P::CONNECT_ONLY;
     const CONVERSES: bool = true;
 
     fn fresh(&self) -> Self::State {
-        Session { connection: None, begun: false, inner: self.inner.fresh() }
+        TlsSession { connection: None, begun: false, inner: self.inner.fresh() }
     }
 
     fn open(&mut self, state: &mut Self::State) -> bool {

@@ -27,7 +27,7 @@ use super::{
     options::{Options, Reuse, Stop},
     progress::Snapshot,
     protocol::Protocol,
-    slot::{Phase, Slot},
+    slot::{Slot, SlotPhase},
     tally::Tally,
 };
 use crate::{epoch::Epoch, poller::Poller};
@@ -259,7 +259,7 @@ impl<P: Protocol> Worker<P> {
     fn dispatch(&mut self, id: u32, planned: u64) {
         let slot = &mut self.slots[id as usize];
         slot.planned = planned;
-        if slot.phase == Phase::Idle {
+        if slot.phase == SlotPhase::Idle {
             self.send(id, false);
         } else {
             slot.pending = true;

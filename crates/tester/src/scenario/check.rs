@@ -21,7 +21,7 @@ pub(super) struct Checker {
 }
 
 pub(super) fn check(
-    raw: raw::Scenario,
+    raw: raw::RawScenario,
     read_data: impl FnOnce(&str) -> std::io::Result<String>,
 ) -> Result<Scenario, Vec<Mistake>> {
     let mut checker = Checker::default();
@@ -59,8 +59,8 @@ pub(super) fn check(
         about: raw.about,
         thresholds,
         reuse: match raw.connection.reuse {
-            Some(raw::Reuse::PerRequest) => Reuse::PerRequest,
-            Some(raw::Reuse::KeepAlive) | None => Reuse::KeepAlive,
+            Some(raw::RawReuse::PerRequest) => Reuse::PerRequest,
+            Some(raw::RawReuse::KeepAlive) | None => Reuse::KeepAlive,
         },
         connect_timeout,
         request_timeout,
@@ -153,7 +153,7 @@ impl Checker {
     fn request(
         &mut self,
         index: usize,
-        raw: raw::Request,
+        raw: raw::RawRequest,
         good: &raw::Good,
         denied: &raw::Denied,
     ) -> RequestSpec {

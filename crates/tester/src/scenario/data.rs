@@ -54,13 +54,13 @@ pub fn parse(text: &str) -> Result<Arc<Rows>, DataError> {
 
 /// Rows as they are read; a row or a cell beyond the bounds ends the reading.
 #[derive(Default)]
-struct Table {
+struct RowTable {
     columns: Vec<String>,
     cells: Vec<Vec<String>>,
     count: usize,
 }
 
-impl Table {
+impl RowTable {
     fn push(&mut self, row: Vec<String>) -> Result<(), DataError> {
         self.count += row.len();
         if self.cells.len() >= MAX_ROWS || self.count > MAX_CELLS {
@@ -72,7 +72,7 @@ impl Table {
 }
 
 fn csv(text: &str) -> Result<Rows, DataError> {
-    let mut table = Table::default();
+    let mut table = RowTable::default();
     let (mut record, mut cell, mut line) = (Vec::new(), String::new(), 0);
     let (mut quoted, mut chars) = (false, text.chars().peekable());
     while let Some(char) = chars.next() {
@@ -104,7 +104,7 @@ fn csv(text: &str) -> Result<Rows, DataError> {
 }
 
 /// The header, or a row with as many cells; an empty line is none.
-fn take_record(table: &mut Table, record: Vec<String>, line: &mut usize) -> Result<(), DataError> {
+fn take_record(table: &mut RowTable, record: Vec<String>, line: &mut usize) -> Result<(), DataError> {
     if record.len() <= 1 && record.first().is_none_or(String::is_empty) {
         return Ok(());
     }
@@ -120,7 +120,7 @@ fn take_record(table: &mut Table, record: Vec<String>, line: &mut usize) -> Resu
 }
 
 fn json_lines(text: &str) -> Result<Rows, DataError> {
-    let mut rows = Table::default();
+    let mut rows = RowTable::default();
     for (index, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
         let bad = || DataError::Json(index + 1);
         let object: serde_json::Map<String, serde_json::Value> =

@@ -6,29 +6,29 @@ use serde::Deserialize;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Scenario {
+pub(super) struct RawScenario {
     pub(super) name: String,
     #[serde(default)]
     pub(super) about: String,
     #[serde(default)]
     pub(super) thresholds: Vec<String>,
     #[serde(default)]
-    pub(super) connection: Connection,
+    pub(super) connection: RawConnection,
     #[serde(default)]
-    pub(super) request: Vec<Request>,
+    pub(super) request: Vec<RawRequest>,
     #[serde(default)]
     pub(super) good: Good,
     #[serde(default)]
     pub(super) denied: Denied,
     pub(super) data: Option<String>,
     #[serde(default)]
-    pub(super) step: Vec<Step>,
+    pub(super) step: Vec<RawStep>,
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Connection {
-    pub(super) reuse: Option<Reuse>,
+#[serde(deny_unknown_fields, expecting = "a table")]
+pub(super) struct RawConnection {
+    pub(super) reuse: Option<RawReuse>,
     pub(super) connect_timeout_ms: Option<u64>,
     pub(super) request_timeout_ms: Option<u64>,
     pub(super) connect_rate: Option<f64>,
@@ -43,14 +43,14 @@ pub(super) struct Connection {
 
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Reuse {
+pub(super) enum RawReuse {
     KeepAlive,
     PerRequest,
 }
 
 #[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Request {
+#[serde(deny_unknown_fields, expecting = "a table")]
+pub(super) struct RawRequest {
     pub(super) weight: Option<u32>,
     pub(super) method: Option<String>,
     pub(super) path: Option<String>,
@@ -85,8 +85,8 @@ pub(super) struct Denied {
 }
 
 #[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Step {
+#[serde(deny_unknown_fields, expecting = "a table")]
+pub(super) struct RawStep {
     pub(super) name: Option<String>,
     pub(super) connections: Levels,
     pub(super) requests: Option<u64>,
@@ -98,7 +98,7 @@ pub(super) struct Step {
     pub(super) ramp_to: Option<f64>,
     pub(super) spike_to: Option<f64>,
     pub(super) rates: Option<Vec<(f64, f64)>>,
-    pub(super) arrivals: Option<Arrivals>,
+    pub(super) arrivals: Option<RawArrivals>,
     #[serde(default)]
     pub(super) thresholds: Vec<String>,
 }
@@ -112,7 +112,7 @@ pub(super) enum Levels {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Arrivals {
+pub(super) enum RawArrivals {
     Even,
     Poisson,
 }

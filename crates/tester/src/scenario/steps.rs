@@ -8,7 +8,7 @@ use tidegate_judge::measurement::{Loop, StepPlan};
 const MAX_CONNECTIONS: u64 = 1_000_000;
 
 impl Checker {
-    pub(super) fn step(&mut self, index: usize, raw: &raw::Step) -> Vec<Step> {
+    pub(super) fn step(&mut self, index: usize, raw: &raw::RawStep) -> Vec<Step> {
         let path = format!("step[{index}]");
         let measure_ms = self.seconds(&format!("{path}.duration_s"), raw.duration_s, 0.001);
         let warmup_ms = self.seconds(&format!("{path}.warmup_s"), raw.warmup_s.unwrap_or(0.0), 0.0);
@@ -27,7 +27,7 @@ impl Checker {
             self.mistake(&path, "arrivals need a rate");
         }
         let discipline = match rate {
-            Some(rate) => Loop::Open { rate, poisson: raw.arrivals == Some(raw::Arrivals::Poisson) },
+            Some(rate) => Loop::Open { rate, poisson: raw.arrivals == Some(raw::RawArrivals::Poisson) },
             None => Loop::Closed { think_us: (think * 1e3) as u64 },
         };
         let thresholds = self.thresholds(&format!("{path}.thresholds"), &raw.thresholds);
@@ -65,7 +65,7 @@ impl Checker {
     }
 
     /// The rate to state, and the profile if the rate changes.
-    fn profile(&mut self, path: &str, raw: &raw::Step) -> (Option<f64>, Option<Profile>) {
+    fn profile(&mut self, path: &str, raw: &raw::RawStep) -> (Option<f64>, Option<Profile>) {
         let seconds = raw.duration_s;
         let profile = match (raw.rate, raw.ramp_to, raw.spike_to, &raw.rates) {
             (None, None, None, None) => return (None, None),

@@ -15,7 +15,7 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::options::{Beyond, FaultKind, MAX_LEAK, Options};
+use super::options::{Beyond, FaultKind, MAX_LEAK, StubOptions};
 use crate::epoch::nanos;
 
 const SECOND: u64 = 1_000_000_000;
@@ -35,15 +35,15 @@ pub(super) struct Fate {
 
 /// State that all threads share.
 pub(super) struct Behaviour {
-    options: Options,
+    options: StubOptions,
     plain: bool,
     /// Arrival of the first request, `u64::MAX` before it.
     first: AtomicU64,
     in_flight: AtomicU64,
-    shared: Mutex<Shared>,
+    shared: Mutex<BehaviourState>,
 }
 
-struct Shared {
+struct BehaviourState {
     requests: u64,
     free_at: BinaryHeap<Reverse<u64>>,
     tokens: f64,
@@ -53,7 +53,7 @@ struct Shared {
 }
 
 impl Behaviour {
-    pub(super) fn new(options: Options) -> Self {
+    pub(super) fn new(options: StubOptions) -> Self {
         let tokens = match options.admission {
             Some(admission) => match admission.beyond {
                 Beyond::Rate(rate) => rate * BURST_SECONDS,
@@ -61,7 +61,7 @@ impl Behaviour {
             },
             None => 0.0,
         };
-        let shared = Shared {
+        let shared = BehaviourState {
             requests: 0,
             free_at: (0..options.workers).map(|_| Reverse(0)).collect(),
             tokens,
@@ -163,7 +163,7 @@ impl Behaviour {
     }
 }
 
-impl Shared {
+impl BehaviourState {
     fn take_token(&mut self, now: u64, rate: f64) -> bool {
         let passed = now.saturating_sub(self.refilled) as f64 / SECOND as f64;
         self.refilled = self.refilled.max(now);
@@ -191,8 +191,8 @@ mod tests {
     use proptest::prelude::*;
     use std::time::Duration;
 
-    fn behaviour(change: impl FnOnce(&mut Options)) -> Behaviour {
-        let mut options = Options::new(([127, 0, 0, 1], 0).into());
+    fn behaviour(change: impl FnOnce(&mut StubOptions)) -> Behaviour {
+        let mut options = StubOptions::new(([127, 0, 0, 1], 0).into());
         change(&mut options);
         Behaviour::new(options)
     }

@@ -2,11 +2,11 @@
 
 use std::{io::Write as _, os::fd::OwnedFd};
 
-use super::{behaviour::Fate, options::Options};
+use super::{behaviour::Fate, options::StubOptions};
 
 /// Where a connection is in its exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stage {
+pub(super) enum ExchangeStage {
     /// Waiting for a request, or in the middle of one.
     Reading,
     /// A request waits for its time, for the upstream, or for ever.
@@ -17,7 +17,7 @@ pub(super) enum Stage {
 
 /// What a request asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ask {
+pub(super) enum StubAsk {
     Work,
     /// `GET /__stub/stats`
     Stats,
@@ -25,7 +25,7 @@ pub(super) enum Ask {
     Reset,
 }
 
-impl Ask {
+impl StubAsk {
     pub(super) fn of(target: &[u8]) -> Self {
         match target {
             b"/__stub/stats" => Self::Stats,
@@ -35,10 +35,10 @@ impl Ask {
     }
 }
 
-pub(super) struct Connection {
+pub(super) struct StubConnection {
     pub(super) fd: OwnedFd,
-    pub(super) stage: Stage,
-    pub(super) ask: Ask,
+    pub(super) stage: ExchangeStage,
+    pub(super) ask: StubAsk,
     /// The head of the present request was read; `body_left` bytes follow.
     pub(super) in_body: bool,
     pub(super) body_left: u64,
@@ -52,12 +52,12 @@ pub(super) struct Connection {
     pub(super) fate: Option<Fate>,
 }
 
-impl Connection {
+impl StubConnection {
     pub(super) fn new(fd: OwnedFd) -> Self {
         Self {
             fd,
-            stage: Stage::Reading,
-            ask: Ask::Work,
+            stage: ExchangeStage::Reading,
+            ask: StubAsk::Work,
             in_body: false,
             body_left: 0,
             keep_alive: true,
@@ -72,9 +72,9 @@ impl Connection {
 
 /// A place in the server's table; `generation` tells one connection from the next in it.
 #[derive(Default)]
-pub(super) struct Place {
+pub(super) struct StubPlace {
     pub(super) generation: u32,
-    pub(super) connection: Option<Connection>,
+    pub(super) connection: Option<StubConnection>,
 }
 
 /// Replies, rendered once.
@@ -85,7 +85,7 @@ pub(super) struct Replies {
 }
 
 impl Replies {
-    pub(super) fn new(options: &Options) -> Self {
+    pub(super) fn new(options: &StubOptions) -> Self {
         let body = match &options.body {
             Some(text) => text.as_bytes().to_vec(),
             None => vec![b'x'; options.body_bytes as usize],
@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn pieces_add_up_to_the_whole_reply() {
-        let mut options = Options::new(([127, 0, 0, 1], 0).into());
+        let mut options = StubOptions::new(([127, 0, 0, 1], 0).into());
         (options.body_bytes, options.body_pieces) = (10, 4);
         let replies = Replies::new(&options);
         let (mut whole, mut first) = (Vec::new(), Vec::new());

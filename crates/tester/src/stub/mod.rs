@@ -28,9 +28,9 @@ use rustix::{
 use thiserror::Error;
 
 use crate::{epoch::Epoch, load::Stop};
-use server::{Common, Server};
+use server::{Common, StubServer};
 
-pub use options::{Admission, Beyond, Fault, FaultKind, Freeze, MAX_LEAK, Options, Stall, Upstream};
+pub use options::{Admission, Beyond, Fault, FaultKind, Freeze, MAX_LEAK, Stall, StubOptions, Upstream};
 pub use stats::Stats;
 
 /// Why a stub could not start, or ended.
@@ -70,7 +70,7 @@ impl Stub {
     ///
     /// # Errors
     /// When the address cannot be listened on, or a limit or a thread cannot be had.
-    pub fn start(options: Options, stop: Stop) -> Result<Self, StubError> {
+    pub fn start(options: StubOptions, stop: Stop) -> Result<Self, StubError> {
         if let Some(count) = options.max_descriptors {
             let maximum = getrlimit(Resource::Nofile).maximum;
             setrlimit(Resource::Nofile, Rlimit { current: Some(count), maximum })
@@ -92,13 +92,13 @@ impl Stub {
             epoch: Epoch::start(),
             behaviour: Arc::new(behaviour::Behaviour::new(options.clone())),
             options: Arc::new(options),
-            counters: Arc::new(stats::Counters::new()),
+            counters: Arc::new(stats::StubCounters::new()),
             stop,
         };
         let mut stub = Self { address, common, threads: Vec::new() };
         for (index, listener) in listeners.into_iter().enumerate() {
             let common = stub.common.clone();
-            let run = move || Server::new(common, listener, index as u32)?.run();
+            let run = move || StubServer::new(common, listener, index as u32)?.run();
             let thread =
                 thread::Builder::new().name(format!("stub-{index}")).spawn(run).map_err(StubError::Loop)?;
             stub.threads.push(thread);
@@ -149,7 +149,7 @@ impl Drop for Stub {
 ///
 /// # Errors
 /// As [`Stub::start`], or when a thread failed.
-pub fn run(options: Options, stop: Stop) -> Result<Stats, StubError> {
+pub fn run(options: StubOptions, stop: Stop) -> Result<Stats, StubError> {
     Stub::start(options, stop)?.join()
 }
 

@@ -4,7 +4,7 @@ use std::{net::SocketAddr, time::Duration};
 
 /// A stub's behaviour. The default answers 200 at once.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Options {
+pub struct StubOptions {
     /// Where it listens; port 0 takes a free one.
     pub listen: SocketAddr,
     /// Event-loop threads, 1 to 64, each with a listener of its own (`SO_REUSEPORT`).
@@ -125,7 +125,7 @@ pub enum FaultKind {
     Close,
 }
 
-impl Options {
+impl StubOptions {
     /// A stub that answers 200 at once.
     #[must_use]
     pub fn new(listen: SocketAddr) -> Self {

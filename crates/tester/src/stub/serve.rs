@@ -9,9 +9,9 @@ use rustix::{
 use tidegate_wire::http1::scan_request;
 
 use super::{
-    connection::{Ask, Stage, render_json},
+    connection::{ExchangeStage, StubAsk, render_json},
     options::FaultKind,
-    server::Server,
+    server::StubServer,
 };
 use crate::epoch::nanos;
 
@@ -20,7 +20,7 @@ const MAX_HEAD: usize = 64 << 10;
 /// Full buffers read from one connection before the others get their turn.
 const READS_PER_TURN: usize = 16;
 
-impl Server {
+impl StubServer {
     pub(super) fn read(&mut self, id: u32, now: u64, hung_up: bool) {
         let mut buffer = std::mem::take(&mut self.buffer);
         for _ in 0..READS_PER_TURN {
@@ -50,7 +50,7 @@ impl Server {
         let Some(connection) = &mut self.places[id as usize].connection else {
             return;
         };
-        if connection.input.is_empty() && connection.stage == Stage::Reading {
+        if connection.input.is_empty() && connection.stage == ExchangeStage::Reading {
             let used = self.parse(id, bytes, now);
             if let Some(connection) = &mut self.places[id as usize].connection {
                 connection.input.extend_from_slice(&bytes[used..]);
@@ -68,7 +68,7 @@ impl Server {
         let Some(connection) = &mut self.places[id as usize].connection else {
             return;
         };
-        if connection.input.is_empty() || connection.stage != Stage::Reading {
+        if connection.input.is_empty() || connection.stage != ExchangeStage::Reading {
             return;
         }
         let mut input = std::mem::take(&mut connection.input);
@@ -83,14 +83,14 @@ impl Server {
     fn parse(&mut self, id: u32, bytes: &[u8], now: u64) -> usize {
         let mut at = 0;
         while let Some(connection) = &mut self.places[id as usize].connection {
-            if connection.stage != Stage::Reading {
+            if connection.stage != ExchangeStage::Reading {
                 break;
             }
             if !connection.in_body {
                 match scan_request(&bytes[at..], MAX_HEAD) {
                     Ok(Some(head)) => {
                         at += head.length;
-                        connection.ask = Ask::of(head.target);
+                        connection.ask = StubAsk::of(head.target);
                         connection.keep_alive = head.keep_alive;
                         connection.body_left = head.content_length;
                         connection.in_body = true;
@@ -121,9 +121,9 @@ impl Server {
         let Some(connection) = &mut place.connection else {
             return;
         };
-        if connection.ask != Ask::Work {
+        if connection.ask != StubAsk::Work {
             let json = match connection.ask {
-                Ask::Reset => {
+                StubAsk::Reset => {
                     common.counters.reset();
                     "{}".to_owned()
                 }
@@ -137,7 +137,7 @@ impl Server {
         let fate = common.behaviour.arrive(now);
         connection.fate = Some(fate);
         connection.arrived = now;
-        connection.stage = Stage::Waiting;
+        connection.stage = ExchangeStage::Waiting;
         if fate.refused {
             common.counters.refused.fetch_add(1, Ordering::Relaxed);
             return self.reply(id, now);
@@ -155,8 +155,8 @@ impl Server {
     /// A timer of a connection fired: its request's time has come, or the next piece of its reply's.
     pub(super) fn due(&mut self, id: u32, now: u64) {
         match self.places[id as usize].connection.as_ref().map(|connection| connection.stage) {
-            Some(Stage::Waiting) => self.work(id, now),
-            Some(Stage::Writing) => self.piece(id, now),
+            Some(ExchangeStage::Waiting) => self.work(id, now),
+            Some(ExchangeStage::Writing) => self.piece(id, now),
             _ => {}
         }
     }
@@ -206,7 +206,7 @@ impl Server {
         let pieces = self.common.options.body_pieces.max(1);
         connection.keep_alive &= fate.fault.is_none_or(|fault| matches!(fault, FaultKind::Status(_)));
         connection.pieces_left = pieces - 1;
-        connection.stage = Stage::Writing;
+        connection.stage = ExchangeStage::Writing;
         let mut out = std::mem::take(&mut self.out);
         out.clear();
         match fate.fault {
@@ -290,7 +290,7 @@ impl Server {
             let at = now + nanos(self.common.options.body_gap);
             return self.timers.push(Reverse((at, id, place.generation)));
         }
-        connection.stage = Stage::Reading;
+        connection.stage = ExchangeStage::Reading;
         if connection.fate.take().is_some() {
             self.common.counters.left(Some(ended.saturating_sub(connection.arrived)));
             self.common.behaviour.leave();

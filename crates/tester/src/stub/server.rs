@@ -25,10 +25,10 @@ use rustix::{
 
 use super::{
     behaviour::Behaviour,
-    connection::{Connection, Place, Replies, Stage},
-    options::Options,
-    stats::Counters,
-    upstream::{Pool, TOKEN},
+    connection::{ExchangeStage, Replies, StubConnection, StubPlace},
+    options::StubOptions,
+    stats::StubCounters,
+    upstream::{LinkPool, TOKEN},
 };
 use crate::{
     epoch::{Epoch, nanos},
@@ -50,29 +50,29 @@ const READ_BUFFER: usize = 64 << 10;
 #[derive(Clone)]
 pub(super) struct Common {
     pub(super) epoch: Epoch,
-    pub(super) options: Arc<Options>,
+    pub(super) options: Arc<StubOptions>,
     pub(super) behaviour: Arc<Behaviour>,
-    pub(super) counters: Arc<Counters>,
+    pub(super) counters: Arc<StubCounters>,
     pub(super) stop: Stop,
 }
 
-pub(super) struct Server {
+pub(super) struct StubServer {
     pub(super) common: Common,
     pub(super) poller: Poller,
     listener: OwnedFd,
     /// When the listener, now unwatched, is to be watched again.
     listen_again: Option<u64>,
-    pub(super) places: Vec<Place>,
+    pub(super) places: Vec<StubPlace>,
     vacant: Vec<u32>,
     /// (time, place, generation)
     pub(super) timers: BinaryHeap<Reverse<(u64, u32, u32)>>,
-    pub(super) pool: Option<Pool>,
+    pub(super) pool: Option<LinkPool>,
     pub(super) replies: Replies,
     pub(super) buffer: Box<[u8]>,
     pub(super) out: Vec<u8>,
 }
 
-impl Server {
+impl StubServer {
     pub(super) fn new(common: Common, listener: OwnedFd, index: u32) -> io::Result<Self> {
         // Without this the kernel may be 50 us late with every timed wait. A refusal costs accuracy only.
         let _refused = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1)).is_err();
@@ -81,7 +81,7 @@ impl Server {
         let threads = common.options.threads.max(1);
         let pool = common.options.upstream.map(|upstream| {
             let share = upstream.connections / threads + u32::from(index < upstream.connections % threads);
-            Pool::new(upstream, share.max(1))
+            LinkPool::new(upstream, share.max(1))
         });
         Ok(Self {
             poller,
@@ -213,14 +213,14 @@ impl Server {
         // A peer that is gone already needs no option.
         let _gone = set_tcp_nodelay(&fd, true).is_err();
         let id = self.vacant.pop().unwrap_or_else(|| {
-            self.places.push(Place::default());
+            self.places.push(StubPlace::default());
             (self.places.len() - 1) as u32
         });
         let place = &mut self.places[id as usize];
         // 31 bits: the highest bit of a token is the upstream's.
         place.generation = (place.generation + 1) & (u32::MAX >> 1);
         self.poller.add(&fd, u64::from(place.generation) << 32 | u64::from(id))?;
-        place.connection = Some(Connection::new(fd));
+        place.connection = Some(StubConnection::new(fd));
         self.common.counters.opened();
         Ok(())
     }
@@ -237,7 +237,7 @@ impl Server {
         if connection.fate.is_some() {
             self.common.behaviour.leave();
         }
-        if connection.stage != Stage::Reading {
+        if connection.stage != ExchangeStage::Reading {
             self.common.counters.left(None);
         }
     }

@@ -40,7 +40,7 @@ pub struct Stats {
 
 /// Counters that all threads add to.
 #[derive(Debug)]
-pub(super) struct Counters {
+pub(super) struct StubCounters {
     pub(super) requests: AtomicU64,
     pub(super) refused: AtomicU64,
     pub(super) accepted: AtomicU64,
@@ -69,7 +69,7 @@ impl Gauge {
     }
 }
 
-impl Counters {
+impl StubCounters {
     pub(super) fn new() -> Self {
         Self {
             requests: AtomicU64::new(0),

@@ -21,23 +21,23 @@ pub(super) const TOKEN: u64 = 1 << 63;
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: upstream\r\n\r\n";
 
 /// The request of a client: its place and generation.
-pub(super) type Client = (u32, u32);
+pub(super) type StubClient = (u32, u32);
 
-pub(super) struct Pool {
+pub(super) struct LinkPool {
     target: Upstream,
     links: Vec<Link>,
     idle: Vec<usize>,
-    waiting: VecDeque<Client>,
+    waiting: VecDeque<StubClient>,
 }
 
 struct Link {
     fd: Option<OwnedFd>,
     connected: bool,
-    client: Option<Client>,
+    client: Option<StubClient>,
     reader: ResponseReader,
 }
 
-impl Pool {
+impl LinkPool {
     /// A pool of `connections`, none of them open yet.
     pub(super) fn new(target: Upstream, connections: u32) -> Self {
         let link = || Link {
@@ -55,7 +55,7 @@ impl Pool {
     }
 
     /// Sends a client's request on, now or when a connection is free. False: it failed at once.
-    pub(super) fn submit(&mut self, client: Client, poller: &Poller) -> bool {
+    pub(super) fn submit(&mut self, client: StubClient, poller: &Poller) -> bool {
         match self.idle.pop() {
             Some(index) => self.begin(index, client, poller).is_ok() || self.abandon(index),
             None => {
@@ -72,7 +72,7 @@ impl Pool {
         false
     }
 
-    fn begin(&mut self, index: usize, client: Client, poller: &Poller) -> io::Result<()> {
+    fn begin(&mut self, index: usize, client: StubClient, poller: &Poller) -> io::Result<()> {
         let link = &mut self.links[index];
         link.client = Some(client);
         link.reader.begin(false);
@@ -92,7 +92,7 @@ impl Pool {
         ready: Ready,
         buffer: &mut [u8],
         poller: &Poller,
-    ) -> Option<(Client, bool)> {
+    ) -> Option<(StubClient, bool)> {
         let index = (ready.token & !TOKEN) as usize;
         let link = self.links.get_mut(index)?;
         let outcome = link.advance(ready, buffer)?;

@@ -24,8 +24,8 @@ fn turn() -> MutexGuard<'static, ()> {
     TURN.lock()
 }
 
-fn stub(change: impl FnOnce(&mut stub::Options)) -> Stub {
-    let mut options = stub::Options::new(([127, 0, 0, 1], 0).into());
+fn stub(change: impl FnOnce(&mut stub::StubOptions)) -> Stub {
+    let mut options = stub::StubOptions::new(([127, 0, 0, 1], 0).into());
     change(&mut options);
     Stub::start(options, Stop::default()).expect("a stub on a free port")
 }

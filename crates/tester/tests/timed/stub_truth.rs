@@ -9,11 +9,11 @@ use std::{
 use tidegate_net::clock::monotonic;
 use tidegate_tester::{
     load::Stop,
-    stub::{Admission, Beyond, Fault, FaultKind, Options, Stall, Stub, Upstream},
+    stub::{Admission, Beyond, Fault, FaultKind, Stall, Stub, StubOptions, Upstream},
 };
 
-fn stub(change: impl FnOnce(&mut Options)) -> Stub {
-    let mut options = Options::new(([127, 0, 0, 1], 0).into());
+fn stub(change: impl FnOnce(&mut StubOptions)) -> Stub {
+    let mut options = StubOptions::new(([127, 0, 0, 1], 0).into());
     change(&mut options);
     Stub::start(options, Stop::default()).unwrap()
 }

@@ -10,7 +10,7 @@ use crate::config::{self, Environment, FILE_VARIABLE, Flags, Source};
 
 /// Shows the configuration and its reference.
 #[derive(Debug, clap::Subcommand)]
-pub enum Config {
+pub enum ConfigCommand {
     /// Shows each setting, its value and where it came from.
     ///
     /// The policies in force follow, with the layer that each is from. Secrets are redacted.
@@ -48,7 +48,7 @@ impl Sources {
     }
 }
 
-impl Config {
+impl ConfigCommand {
     /// Writes what was asked for.
     ///
     /// # Errors

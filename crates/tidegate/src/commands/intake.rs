@@ -97,7 +97,7 @@ struct Page {
 }
 
 /// A partition, and the offset from which on nothing is printed yet.
-type Place = (u16, u64);
+type PartitionOffset = (u16, u64);
 
 impl Tail {
     fn run(self, out: &mut dyn Write) -> io::Result<ExitCode> {
@@ -160,7 +160,7 @@ impl Tail {
 
 /// The lines of all these partitions as they come, each from its place on; ends with what went wrong. A thread for each,
 /// which ends with the process.
-fn following(client: &Client, places: Vec<Place>) -> Receiver<Result<Vec<u8>, TailError>> {
+fn following(client: &Client, places: Vec<PartitionOffset>) -> Receiver<Result<Vec<u8>, TailError>> {
     let (sender, pages) = sync_channel(places.len());
     for (partition, mut at) in places {
         let (client, sender) = (client.clone(), sender.clone());

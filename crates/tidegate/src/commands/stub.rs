@@ -14,7 +14,7 @@ use anyhow::{Context as _, bail};
 use tidegate_tester::{
     load::Stop,
     preflight::raise_descriptors,
-    stub::{Admission, Beyond, Fault, FaultKind, Freeze, Options, Stall, Stub, Upstream, expect_free},
+    stub::{Admission, Beyond, Fault, FaultKind, Freeze, Stall, Stub, StubOptions, Upstream, expect_free},
 };
 
 /// Serves with planted behaviour: what a tester is tested with.
@@ -178,14 +178,14 @@ fn stop_at_end_of_input(stop: Stop) -> io::Result<()> {
     thread::Builder::new().name("input".to_owned()).spawn(wait).map(drop)
 }
 
-fn options(args: &StubCommand) -> Options {
+fn options(args: &StubCommand) -> StubOptions {
     let beyond = match (args.refuse_after, args.refuse_above_rate, args.refuse_above_in_flight) {
         (Some(count), _, _) => Some(Beyond::Requests(count)),
         (_, Some(rate), _) => Some(Beyond::Rate(rate)),
         (_, _, Some(count)) => Some(Beyond::InFlight(count)),
         _ => None,
     };
-    Options {
+    StubOptions {
         threads: args.threads,
         share_port: args.share_port,
         echo: args.echo,
@@ -206,7 +206,7 @@ fn options(args: &StubCommand) -> Options {
         burn: millis(args.burn_ms),
         upstream: args.upstream.map(|address| Upstream { address, connections: args.upstream_connections }),
         fault: args.fault,
-        ..Options::new(args.listen)
+        ..StubOptions::new(args.listen)
     }
 }
 

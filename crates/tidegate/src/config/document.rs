@@ -20,7 +20,7 @@ pub const MAX_FILE_BYTES: usize = 4 << 20;
 #[derive(Debug, Default)]
 pub(super) struct Document<'a> {
     pub(super) root: DeTable<'a>,
-    lines: Lines<'a>,
+    lines: LineStarts<'a>,
     /// What is wrong with the syntax.
     pub(super) syntax: Found,
 }
@@ -40,7 +40,7 @@ impl<'a> Document<'a> {
             found.push(mistake);
             ""
         });
-        let lines = Lines::new(text);
+        let lines = LineStarts::new(text);
         let (root, errors) = DeTable::parse_recoverable(text);
         for error in errors.iter().take(MAX_MISTAKES) {
             let at = error.span().map_or(text.len(), |span| span.start);
@@ -130,7 +130,7 @@ fn text(bytes: &[u8]) -> Result<&str, Mistake> {
     let text = str::from_utf8(bytes).map_err(|error| {
         let valid = bytes.get(..error.valid_up_to()).and_then(|valid| str::from_utf8(valid).ok());
         let valid = valid.unwrap_or_default();
-        syntax(Lines::new(valid).position(valid.len()), "invalid UTF-8")
+        syntax(LineStarts::new(valid).position(valid.len()), "invalid UTF-8")
     })?;
     if text.trim().is_empty() {
         let problem = "the file is blank".to_owned();
@@ -214,12 +214,12 @@ fn json(value: &DeValue<'_>, pointer: &str, inexpressible: &mut Vec<(String, Str
 
 /// Turns byte offsets into lines and columns.
 #[derive(Debug, Default)]
-struct Lines<'a> {
+struct LineStarts<'a> {
     text: &'a str,
     starts: Vec<usize>,
 }
 
-impl<'a> Lines<'a> {
+impl<'a> LineStarts<'a> {
     fn new(text: &'a str) -> Self {
         let after_breaks = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n').map(|(at, _)| at + 1);
         Self { text, starts: std::iter::once(0).chain(after_breaks).collect() }

@@ -87,7 +87,7 @@ pub use resolve::{
 };
 pub use secret::{Place, Secret, Store};
 pub use secured::{Secured, TlsMistake};
-pub use service::{Serve, ServiceConfig, Table};
+pub use service::{MakeStandalone, ServiceConfig, Table};
 pub use services::SERVICES;
 pub use setting::Setting;
 pub use settings::{

@@ -20,11 +20,11 @@ pub struct ServiceConfig {
     pub warnings: fn(&Config) -> Vec<String>,
     /// What serves it, if it asks nothing of the other services. Services that do ask others are wired in
     /// `serve/mod.rs`.
-    pub serve: Option<Serve>,
+    pub serve: Option<MakeStandalone>,
 }
 
 /// Makes what serves a service.
-pub type Serve = fn(&Config) -> Box<dyn Standalone>;
+pub type MakeStandalone = fn(&Config) -> Box<dyn Standalone>;
 
 /// A table of the file, or a list of tables, that is no setting.
 #[derive(Clone, Copy, Debug)]

@@ -34,7 +34,7 @@ pub(super) struct Watch {
 
 /// What was seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Seen {
+pub(super) struct SeenClock {
     /// Civil time, in seconds.
     seconds: u64,
     /// How much further the civil clock went than the uptime.
@@ -58,13 +58,13 @@ impl Watch {
         Self { clock, began: clock.now() }
     }
 
-    pub(super) fn end(&self) -> Seen {
+    pub(super) fn end(&self) -> SeenClock {
         let (began, now) = (self.began, self.clock.now());
         // The civil clock may have gone back.
         let passed = u128::from(now.tick.since(began.tick));
         let leap = (u128::from(began.wall.0) + passed).abs_diff(now.wall.0.into());
         let source = fs::read_to_string(Path::new("/").join(SOURCE)).unwrap_or_default();
-        Seen {
+        SeenClock {
             seconds: now.wall.0 / SECOND,
             leap: Duration::from_nanos(u64::try_from(leap).unwrap_or(u64::MAX)),
             keeper: keeper(Path::new("/")),
@@ -82,7 +82,7 @@ fn keeper(root: &Path) -> Keeper {
 }
 
 /// What follows from it.
-pub(super) fn judge(seen: &Seen) -> Vec<Finding> {
+pub(super) fn judge(seen: &SeenClock) -> Vec<Finding> {
     let mut found = vec![match &seen.keeper {
         Keeper::Synchronized => Finding::ok(AREA, "systemd-timesyncd keeps it"),
         Keeper::Runs(file) => Finding::ok(AREA, format!("a daemon keeps it ({file})")),
@@ -122,18 +122,18 @@ mod tests {
 
     #[test]
     fn each_fault_of_the_clock_has_its_finding() {
-        let sound = Seen {
+        let sound = SeenClock {
             seconds: BUILT_AFTER,
             leap: Duration::from_millis(3),
             keeper: Keeper::Unknown,
             source: "tsc".into(),
         };
-        let worst = |seen: &Seen| judge(seen).into_iter().max_by_key(|it| it.level).unwrap();
+        let worst = |seen: &SeenClock| judge(seen).into_iter().max_by_key(|it| it.level).unwrap();
         assert_eq!(worst(&sound).level, Level::Ok);
-        assert_eq!(worst(&Seen { seconds: 0, ..sound.clone() }).level, Level::Problem);
-        let set = worst(&Seen { leap: Duration::from_secs(5), ..sound.clone() });
+        assert_eq!(worst(&SeenClock { seconds: 0, ..sound.clone() }).level, Level::Problem);
+        let set = worst(&SeenClock { leap: Duration::from_secs(5), ..sound.clone() });
         assert!(set.level == Level::Warning && set.what.contains("by 5.0 s"));
-        assert_eq!(worst(&Seen { source: "hpet".into(), ..sound }).level, Level::Warning);
+        assert_eq!(worst(&SeenClock { source: "hpet".into(), ..sound }).level, Level::Warning);
     }
 
     #[test]

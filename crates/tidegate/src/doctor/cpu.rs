@@ -21,7 +21,7 @@ const MAX_DEPTH: usize = 16;
 
 /// What was seen.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Seen {
+pub(super) struct SeenCpu {
     /// Cores' worth of time, and the file that says so; none: as much as there is.
     quota: Option<(f64, String)>,
     /// Threads that serve, of `runtime.workers`; none: one for each core that the server may have.
@@ -31,10 +31,10 @@ pub(super) struct Seen {
 }
 
 /// Reads the groups of the running server; of this process where none runs.
-pub(super) fn look(settings: &Settings, server: Option<&Process>) -> Seen {
+pub(super) fn look(settings: &Settings, server: Option<&Process>) -> SeenCpu {
     let process = server.map_or_else(|| "self".to_owned(), |server| server.id.to_string());
     let workers = settings.runtime.workers;
-    Seen {
+    SeenCpu {
         quota: quota(Path::new("/"), &process),
         stated: (workers > 0).then_some(workers),
         cores: u32::try_from(available_cores().get()).unwrap_or(u32::MAX),
@@ -62,7 +62,7 @@ fn cores_of(text: &str) -> Option<f64> {
 }
 
 /// What follows from it.
-pub(super) fn judge(Seen { quota, stated, cores }: &Seen) -> Vec<Finding> {
+pub(super) fn judge(SeenCpu { quota, stated, cores }: &SeenCpu) -> Vec<Finding> {
     let Some((allowed, file)) = quota else {
         let workers = stated.unwrap_or(*cores);
         return vec![Finding::ok(AREA, format!("no control group bounds it, threads that serve: {workers}"))];
@@ -97,10 +97,10 @@ mod tests {
     #[test]
     fn more_threads_than_the_quota_has_cores_is_a_warning() {
         let of = |allowed: f64, stated: Option<u32>| {
-            let seen = Seen { quota: Some((allowed, "/f".into())), stated, cores: 8 };
+            let seen = SeenCpu { quota: Some((allowed, "/f".into())), stated, cores: 8 };
             judge(&seen).remove(0)
         };
-        assert_eq!(judge(&Seen { quota: None, stated: None, cores: 8 })[0].level, Level::Ok);
+        assert_eq!(judge(&SeenCpu { quota: None, stated: None, cores: 8 })[0].level, Level::Ok);
         for (allowed, stated) in [(2.5, None), (4.0, Some(4)), (16.0, None), (1.0, None)] {
             assert_eq!(of(allowed, stated).level, Level::Ok, "{allowed} {stated:?}");
         }

@@ -23,7 +23,7 @@ const MAX_DEPTH: usize = 4;
 
 /// What was seen of the directory.
 #[derive(Clone, Debug)]
-pub(super) struct Seen {
+pub(super) struct SeenDataDir {
     pub(super) path: PathBuf,
     /// Its mode and its owner; `None` if it is not there.
     pub(super) folder: Option<(u32, u32)>,
@@ -44,18 +44,18 @@ pub(super) struct Seen {
 }
 
 /// Looks, and changes nothing.
-pub(super) fn look(settings: &Settings, processes: &Processes) -> Seen {
+pub(super) fn look(settings: &Settings, processes: &Processes) -> SeenDataDir {
     let path = settings.data_dir.clone();
     let metadata = fs::metadata(&path).ok();
     let folder = metadata.as_ref().map(|it| (it.mode() & 0o7777, it.uid()));
     let place = nearest(&path);
-    let mut files = Files::default();
+    let mut files = FolderContent::default();
     if let Some((_, owner)) = folder {
         files.count(&path, owner, 0);
     }
     let intake_grows = match settings.intake.listen {
         Some(_) => {
-            let mut log = Files::default();
+            let mut log = FolderContent::default();
             log.count(&path.join(INTAKE_FOLDER), 0, 0);
             settings.intake.retain_bytes.0.saturating_sub(log.bytes)
         }
@@ -67,7 +67,7 @@ pub(super) fn look(settings: &Settings, processes: &Processes) -> Seen {
         // Rights and a busy database are judged by what else was seen.
         Err(_) => None,
     };
-    Seen {
+    SeenDataDir {
         folder,
         is_writable: access(&place, Access::WRITE_OK | Access::EXEC_OK).is_ok(),
         stranger: files.stranger,
@@ -89,13 +89,13 @@ fn nearest(path: &Path) -> PathBuf {
 
 /// Files below a folder.
 #[derive(Debug, Default)]
-struct Files {
+struct FolderContent {
     count: usize,
     bytes: u64,
     stranger: Option<(PathBuf, u32)>,
 }
 
-impl Files {
+impl FolderContent {
     fn count(&mut self, folder: &Path, owner: u32, depth: usize) {
         let entries = match fs::read_dir(folder) {
             Err(error) if error.kind() == ErrorKind::NotFound => return,
@@ -119,7 +119,7 @@ impl Files {
 }
 
 /// What follows from it.
-pub(super) fn judge(seen: &Seen) -> Vec<Finding> {
+pub(super) fn judge(seen: &SeenDataDir) -> Vec<Finding> {
     let path = seen.path.display();
     let mut found = Vec::new();
     match &seen.server {
@@ -190,8 +190,8 @@ mod tests {
     use super::super::Level;
     use super::*;
 
-    fn sound() -> Seen {
-        Seen {
+    fn sound() -> SeenDataDir {
+        SeenDataDir {
             path: "/data".into(),
             folder: Some((0o700, 998)),
             is_writable: true,
@@ -206,21 +206,21 @@ mod tests {
 
     #[test]
     fn each_fault_of_the_directory_has_its_finding() {
-        let worst = |seen: &Seen| judge(seen).into_iter().max_by_key(|it| it.level).unwrap();
+        let worst = |seen: &SeenDataDir| judge(seen).into_iter().max_by_key(|it| it.level).unwrap();
         assert_eq!(worst(&sound()).level, Level::Ok);
-        let open = worst(&Seen { folder: Some((0o755, 998)), ..sound() });
+        let open = worst(&SeenDataDir { folder: Some((0o755, 998)), ..sound() });
         assert_eq!((open.level, open.repair.as_str()), (Level::Warning, "chmod 0700 /data"));
-        let mixed = worst(&Seen { stranger: Some(("/data/lock".into(), 0)), ..sound() });
+        let mixed = worst(&SeenDataDir { stranger: Some(("/data/lock".into(), 0)), ..sound() });
         assert_eq!((mixed.level, mixed.repair.as_str()), (Level::Problem, "chown -R 998 /data"));
-        let locked_out = worst(&Seen { is_writable: false, ..sound() });
+        let locked_out = worst(&SeenDataDir { is_writable: false, ..sound() });
         assert!(locked_out.level == Level::Problem && locked_out.what.contains("cannot write"));
-        let full = worst(&Seen { free: Some(1 << 20), ..sound() });
+        let full = worst(&SeenDataDir { free: Some(1 << 20), ..sound() });
         assert!(full.level == Level::Problem && full.what.contains("1 MiB are free"), "{full:?}");
-        let filling = worst(&Seen { free: Some(1 << 30), ..sound() });
+        let filling = worst(&SeenDataDir { free: Some(1 << 30), ..sound() });
         assert!(filling.level == Level::Warning && filling.what.contains("grow by 2 GiB"), "{filling:?}");
-        let newer = worst(&Seen { unusable: Some("has schema 9".into()), ..sound() });
+        let newer = worst(&SeenDataDir { unusable: Some("has schema 9".into()), ..sound() });
         assert!(newer.level == Level::Problem && newer.what.contains("schema 9"));
-        let hidden = worst(&Seen { is_readable: false, is_writable: false, ..sound() });
+        let hidden = worst(&SeenDataDir { is_readable: false, is_writable: false, ..sound() });
         assert_eq!(hidden.level, Level::Warning, "another user's directory is no fault");
     }
 
@@ -230,7 +230,7 @@ mod tests {
         let missing = folder.path().join("a/b");
         assert_eq!(nearest(&missing), folder.path());
         fs::write(folder.path().join("file"), vec![1; 9_000]).unwrap();
-        let mut files = Files::default();
+        let mut files = FolderContent::default();
         files.count(folder.path(), fs::metadata(folder.path()).unwrap().uid(), 0);
         assert!(files.bytes >= 9_000 && files.count == 1 && files.stranger.is_none(), "{files:?}");
         files.count(folder.path(), u32::MAX, 0);

@@ -14,7 +14,7 @@ const OWN: u64 = 512;
 
 /// What was seen of the limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Seen {
+pub(super) struct SeenDescriptors {
     /// The soft limit; none if the kernel does not say.
     limit: Option<u64>,
     /// Connections that clients may have at once.
@@ -26,13 +26,13 @@ pub(super) struct Seen {
 }
 
 /// Reads the limit of the running server; of this process where none runs.
-pub(super) fn look(config: &Config, server: Option<&Process>) -> Seen {
+pub(super) fn look(config: &Config, server: Option<&Process>) -> SeenDescriptors {
     let of = |id: &str| fs::read_to_string(format!("/proc/{id}/limits")).ok();
     let (text, server) = match server.and_then(|it| Some((of(&it.id.to_string())?, it))) {
         Some((text, server)) => (Some(text), Some(server.clone())),
         None => (of("self"), None),
     };
-    Seen {
+    SeenDescriptors {
         limit: text.as_deref().and_then(descriptor_limit),
         clients: config.settings.limits.connections.into(),
         is_proxy: !config.listeners.is_empty() || !config.edge_listeners.is_empty(),
@@ -41,7 +41,7 @@ pub(super) fn look(config: &Config, server: Option<&Process>) -> Seen {
 }
 
 /// What follows from it.
-pub(super) fn judge(Seen { limit, clients, is_proxy, server }: &Seen) -> Vec<Finding> {
+pub(super) fn judge(SeenDescriptors { limit, clients, is_proxy, server }: &SeenDescriptors) -> Vec<Finding> {
     let Some(limit) = limit else { return Vec::new() };
     let per_client = if *is_proxy { 2 } else { 1 };
     let needed = clients.saturating_mul(per_client).saturating_add(OWN);
@@ -77,15 +77,15 @@ mod tests {
 
     #[test]
     fn a_proxy_needs_two_descriptors_for_each_connection() {
-        let seen = Seen { limit: Some(20_000), clients: 15_000, is_proxy: false, server: None };
+        let seen = SeenDescriptors { limit: Some(20_000), clients: 15_000, is_proxy: false, server: None };
         assert_eq!(judge(&seen)[0].level, Level::Ok);
-        let proxy = judge(&Seen { is_proxy: true, ..seen.clone() });
+        let proxy = judge(&SeenDescriptors { is_proxy: true, ..seen.clone() });
         assert_eq!(proxy[0].level, Level::Warning);
         assert!(proxy[0].repair.contains("LimitNOFILE=30512"), "{proxy:?}");
         let server = Some(Process { id: 7, name: "tidegate".into(), is_replaced: false });
-        let low = judge(&Seen { limit: Some(1_024), server, ..seen.clone() });
+        let low = judge(&SeenDescriptors { limit: Some(1_024), server, ..seen.clone() });
         assert!(low[0].what.starts_with("tidegate (process 7) may have 1024 descriptors"), "{low:?}");
-        assert_eq!(judge(&Seen { limit: Some(u64::MAX), ..seen.clone() })[0].level, Level::Ok);
-        assert!(judge(&Seen { limit: None, ..seen }).is_empty());
+        assert_eq!(judge(&SeenDescriptors { limit: Some(u64::MAX), ..seen.clone() })[0].level, Level::Ok);
+        assert!(judge(&SeenDescriptors { limit: None, ..seen }).is_empty());
     }
 }

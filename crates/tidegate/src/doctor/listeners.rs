@@ -11,16 +11,16 @@ const AREA: &str = "ports";
 
 /// What was seen of one address.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Seen {
+pub(super) struct SeenListener {
     /// The setting that names it.
     setting: String,
     address: SocketAddr,
-    state: State,
+    state: BindState,
 }
 
 /// What became of binding it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum State {
+enum BindState {
     Free,
     /// The running server of this installation has it.
     Own,
@@ -38,7 +38,7 @@ enum State {
 }
 
 /// Binds each address for a moment.
-pub(super) fn look(config: &Config, server: Option<&Process>, processes: &Processes) -> Vec<Seen> {
+pub(super) fn look(config: &Config, server: Option<&Process>, processes: &Processes) -> Vec<SeenListener> {
     let is_shared = config.settings.runtime.share_ports;
     wanted(config)
         .into_iter()
@@ -50,12 +50,12 @@ pub(super) fn look(config: &Config, server: Option<&Process>, processes: &Proces
                 TcpListener::bind(address).map(drop)
             };
             let state = match state(bound, server, || processes.listener(address, is_datagram)) {
-                State::Taken(Some(other)) if other.is_tidegate() && is_shared && !is_datagram => {
-                    State::Shared
+                BindState::Taken(Some(other)) if other.is_tidegate() && is_shared && !is_datagram => {
+                    BindState::Shared
                 }
                 state => state,
             };
-            Seen { setting, address, state }
+            SeenListener { setting, address, state }
         })
         .collect()
 }
@@ -85,31 +85,31 @@ fn state(
     bound: io::Result<()>,
     server: Option<&Process>,
     listener: impl FnOnce() -> Option<Process>,
-) -> State {
-    let Err(error) = bound else { return State::Free };
+) -> BindState {
+    let Err(error) = bound else { return BindState::Free };
     match error.kind() {
         ErrorKind::AddrInUse => match (listener(), server) {
-            (Some(process), Some(server)) if process.id == server.id => State::Own,
+            (Some(process), Some(server)) if process.id == server.id => BindState::Own,
             // Its files are another user's, so the kernel does not say whose the port is.
-            (None, Some(server)) if server.is_tidegate() => State::Own,
-            (Some(process), _) if process.id == 1 && process.name == "systemd" => State::Kept,
-            (process, _) => State::Taken(process),
+            (None, Some(server)) if server.is_tidegate() => BindState::Own,
+            (Some(process), _) if process.id == 1 && process.name == "systemd" => BindState::Kept,
+            (process, _) => BindState::Taken(process),
         },
-        ErrorKind::AddrNotAvailable => State::Foreign,
-        ErrorKind::PermissionDenied => State::Forbidden,
-        _ => State::Other(error.to_string()),
+        ErrorKind::AddrNotAvailable => BindState::Foreign,
+        ErrorKind::PermissionDenied => BindState::Forbidden,
+        _ => BindState::Other(error.to_string()),
     }
 }
 
 /// What follows from it.
-pub(super) fn judge(seen: &[Seen]) -> Vec<Finding> {
+pub(super) fn judge(seen: &[SeenListener]) -> Vec<Finding> {
     let mut found = Vec::new();
     for (state, said) in [
-        (State::Free, "free"),
-        (State::Own, "this installation's running server listens there"),
-        (State::Kept, "systemd holds them for the server"),
+        (BindState::Free, "free"),
+        (BindState::Own, "this installation's running server listens there"),
+        (BindState::Kept, "systemd holds them for the server"),
         (
-            State::Shared,
+            BindState::Shared,
             "another server listens there, and runtime.share_ports lets this one listen beside it",
         ),
     ] {
@@ -123,34 +123,34 @@ pub(super) fn judge(seen: &[Seen]) -> Vec<Finding> {
     found
 }
 
-fn fault(Seen { setting, address, state }: &Seen) -> Option<Finding> {
+fn fault(SeenListener { setting, address, state }: &SeenListener) -> Option<Finding> {
     let elsewhere = format!("choose another address for {setting}");
     let (what, repair) = match state {
-        State::Free | State::Own | State::Kept | State::Shared => return None,
-        State::Taken(Some(process)) if process.is_tidegate() => (
+        BindState::Free | BindState::Own | BindState::Kept | BindState::Shared => return None,
+        BindState::Taken(Some(process)) if process.is_tidegate() => (
             format!(
                 "is in use by {process}, another server of Tidegate than the one of this data directory, if there is one"
             ),
             format!("stop that one, or {elsewhere}"),
         ),
-        State::Taken(Some(process)) => {
+        BindState::Taken(Some(process)) => {
             (format!("is in use by {process}"), format!("stop that program, or {elsewhere}"))
         }
-        State::Taken(None) => (
+        BindState::Taken(None) => (
             "is in use, and the kernel does not tell this user by whom".to_owned(),
             format!("as root, `ss -lptun` says by whom: stop that program, or {elsewhere}"),
         ),
-        State::Foreign => (
+        BindState::Foreign => (
             "is no address of this machine".to_owned(),
             format!("{elsewhere}: `ip address` lists what there is, and 0.0.0.0 is all of IPv4"),
         ),
-        State::Forbidden => (
+        BindState::Forbidden => (
             "is not permitted to this user: ports below 1024 need a right".to_owned(),
             format!(
                 "give the server CAP_NET_BIND_SERVICE, which the systemd unit does; run the doctor as root; or {elsewhere}"
             ),
         ),
-        State::Other(error) => (format!("cannot be listened on: {error}"), elsewhere),
+        BindState::Other(error) => (format!("cannot be listened on: {error}"), elsewhere),
     };
     Some(Finding::problem(AREA, format!("{setting} {address} {what}"), repair))
 }
@@ -172,28 +172,33 @@ mod tests {
     fn a_port_is_free_ours_or_somebodys() {
         let server = process(7, "tidegate");
         let in_use = || refused(ErrorKind::AddrInUse);
-        assert_eq!(state(Ok(()), None, || None), State::Free);
-        assert_eq!(state(in_use(), Some(&server), || Some(server.clone())), State::Own);
-        assert_eq!(state(in_use(), Some(&server), || None), State::Own);
-        assert_eq!(state(in_use(), None, || Some(process(1, "systemd"))), State::Kept);
+        assert_eq!(state(Ok(()), None, || None), BindState::Free);
+        assert_eq!(state(in_use(), Some(&server), || Some(server.clone())), BindState::Own);
+        assert_eq!(state(in_use(), Some(&server), || None), BindState::Own);
+        assert_eq!(state(in_use(), None, || Some(process(1, "systemd"))), BindState::Kept);
         let nginx = process(9, "nginx");
-        assert_eq!(state(in_use(), Some(&server), || Some(nginx.clone())), State::Taken(Some(nginx)));
-        assert_eq!(state(refused(ErrorKind::AddrNotAvailable), None, || None), State::Foreign);
-        assert_eq!(state(refused(ErrorKind::PermissionDenied), None, || None), State::Forbidden);
+        assert_eq!(state(in_use(), Some(&server), || Some(nginx.clone())), BindState::Taken(Some(nginx)));
+        assert_eq!(state(refused(ErrorKind::AddrNotAvailable), None, || None), BindState::Foreign);
+        assert_eq!(state(refused(ErrorKind::PermissionDenied), None, || None), BindState::Forbidden);
     }
 
     #[test]
     fn a_fault_names_the_setting_the_address_and_who_has_it() {
-        let seen =
-            |state| Seen { setting: "http.listen".into(), address: ([127, 0, 0, 1], 4000).into(), state };
-        let all = [State::Free, State::Own, State::Taken(Some(process(9, "nginx")))].map(seen);
+        let seen = |state| SeenListener {
+            setting: "http.listen".into(),
+            address: ([127, 0, 0, 1], 4000).into(),
+            state,
+        };
+        let all = [BindState::Free, BindState::Own, BindState::Taken(Some(process(9, "nginx")))].map(seen);
         let found = judge(&all);
         assert_eq!(found.len(), 3);
         let fault = &found[2];
         assert_eq!(fault.level, Level::Problem);
         assert_eq!(fault.what, "http.listen 127.0.0.1:4000 is in use by nginx (process 9)");
         assert_eq!(fault.repair, "stop that program, or choose another address for http.listen");
-        for state in [State::Foreign, State::Forbidden, State::Taken(None), State::Other("x".into())] {
+        for state in
+            [BindState::Foreign, BindState::Forbidden, BindState::Taken(None), BindState::Other("x".into())]
+        {
             assert!(!judge(&[seen(state)])[0].repair.is_empty());
         }
     }

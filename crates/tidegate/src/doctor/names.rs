@@ -24,7 +24,7 @@ const MOST: usize = 100;
 
 /// A name, and what came of looking it up.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Seen {
+pub(super) struct SeenName {
     name: String,
     /// What has it.
     whose: String,
@@ -33,7 +33,7 @@ pub(super) struct Seen {
 }
 
 /// Looks all names up.
-pub(super) fn look(config: &Config) -> Vec<Seen> {
+pub(super) fn look(config: &Config) -> Vec<SeenName> {
     let begun = monotonic();
     let asked: Vec<_> = wanted(config)
         .into_iter()
@@ -61,7 +61,7 @@ pub(super) fn look(config: &Config) -> Vec<Seen> {
                 Some(format!("no answer within {} s", DEADLINE.as_secs()))
             }
         };
-        Seen { name, whose, failure }
+        SeenName { name, whose, failure }
     });
     seen.collect()
 }
@@ -92,11 +92,11 @@ fn wanted(config: &Config) -> BTreeMap<String, String> {
 }
 
 /// What follows from it.
-pub(super) fn judge(seen: &[Seen]) -> Vec<Finding> {
+pub(super) fn judge(seen: &[SeenName]) -> Vec<Finding> {
     let known: Vec<&str> = seen.iter().filter(|it| it.failure.is_none()).map(|it| it.name.as_str()).collect();
     let known =
         (!known.is_empty()).then(|| Finding::ok(AREA, format!("have addresses: {}", known.join(", "))));
-    let failed = seen.iter().filter_map(|Seen { name, whose, failure }| {
+    let failed = seen.iter().filter_map(|SeenName { name, whose, failure }| {
         let failure = failure.as_ref()?;
         Some(Finding::problem(
             AREA,

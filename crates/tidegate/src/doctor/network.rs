@@ -16,7 +16,7 @@ const AREA: &str = "network";
 
 /// What was seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Seen {
+pub(super) struct SeenNetwork {
     /// Most connections that wait at a listening socket; none if the kernel does not say.
     most_waiting: Option<u64>,
     /// Ports that connections from here can have; none if the kernel does not say.
@@ -26,10 +26,10 @@ pub(super) struct Seen {
 }
 
 /// Reads the kernel's files.
-pub(super) fn look(config: &Config) -> Seen {
+pub(super) fn look(config: &Config) -> SeenNetwork {
     let read = |name: &str| fs::read_to_string(format!("/proc/sys/net/{name}")).unwrap_or_default();
     let is_proxy = !config.listeners.is_empty() || !config.edge_listeners.is_empty();
-    Seen {
+    SeenNetwork {
         most_waiting: read("core/somaxconn").trim().parse().ok(),
         ports: port_count(&read("ipv4/ip_local_port_range")),
         forwarded: is_proxy.then(|| config.settings.limits.connections.into()),
@@ -50,7 +50,7 @@ fn backlog() -> u64 {
 }
 
 /// What follows from it.
-pub(super) fn judge(seen: &Seen) -> Vec<Finding> {
+pub(super) fn judge(seen: &SeenNetwork) -> Vec<Finding> {
     let wanted = backlog();
     let waiting = seen.most_waiting.map(|most| {
         if most >= wanted {
@@ -93,17 +93,17 @@ mod tests {
 
     #[test]
     fn too_short_a_queue_and_too_few_ports_are_warnings_with_the_command_that_helps() {
-        let fit = Seen { most_waiting: Some(4_096), ports: Some(28_232), forwarded: Some(15_000) };
+        let fit = SeenNetwork { most_waiting: Some(4_096), ports: Some(28_232), forwarded: Some(15_000) };
         assert!(judge(&fit).iter().all(|found| found.level == Level::Ok), "{:?}", judge(&fit));
-        let old = judge(&Seen { most_waiting: Some(128), ..fit.clone() });
+        let old = judge(&SeenNetwork { most_waiting: Some(128), ..fit.clone() });
         assert_eq!(old[0].level, Level::Warning);
         assert!(old[0].repair.contains("sysctl -w net.core.somaxconn=4096"), "{old:?}");
-        let few = judge(&Seen { ports: Some(1_000), ..fit.clone() });
+        let few = judge(&SeenNetwork { ports: Some(1_000), ..fit.clone() });
         assert_eq!(few[1].level, Level::Warning);
         assert!(few[1].repair.contains("ip_local_port_range"), "{few:?}");
         // Who connects to nobody needs no ports, and what the kernel does not say is not judged.
-        assert_eq!(judge(&Seen { ports: Some(1), forwarded: None, ..fit }).len(), 1);
-        assert!(judge(&Seen { most_waiting: None, ports: None, forwarded: Some(1) }).is_empty());
+        assert_eq!(judge(&SeenNetwork { ports: Some(1), forwarded: None, ..fit }).len(), 1);
+        assert!(judge(&SeenNetwork { most_waiting: None, ports: None, forwarded: Some(1) }).is_empty());
     }
 
     #[test]

@@ -19,7 +19,7 @@ const MAX_NAMED: usize = 20;
 
 /// What was seen.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Seen {
+pub(super) struct SeenNodes {
     /// Where the shared configuration is, and the versions of the nodes that are connected to it, or why these are not
     /// known.
     database: Option<(String, Result<Vec<String>, String>)>,
@@ -34,7 +34,7 @@ pub(super) struct Seen {
 }
 
 /// Asks the database, if nodes share one.
-pub(super) fn look(settings: &Settings, server: Option<&Process>, store: &store::Seen) -> Seen {
+pub(super) fn look(settings: &Settings, server: Option<&Process>, store: &store::SeenStore) -> SeenNodes {
     let database = settings.control_url().map(|url| match Place::parse(url.expose()) {
         Ok(place) => (place.address(), connected(&place)),
         Err(error) => ("control".to_owned(), Err(error.to_string())),
@@ -46,7 +46,7 @@ pub(super) fn look(settings: &Settings, server: Option<&Process>, store: &store:
     };
     let folder = database.is_none().then(|| settings.data_dir.clone());
     let outdated = server.filter(|server| server.is_replaced).cloned();
-    Seen { database, known, redis: store.versions_in_redis(), outdated, folder }
+    SeenNodes { database, known, redis: store.versions_in_redis(), outdated, folder }
 }
 
 /// The versions of the nodes that are connected, and all nodes that are listed.
@@ -62,7 +62,7 @@ fn connected(place: &Place) -> Result<(Vec<String>, Vec<KnownNode>), String> {
 }
 
 /// What follows from it.
-pub(super) fn judge(seen: &Seen) -> Vec<Finding> {
+pub(super) fn judge(seen: &SeenNodes) -> Vec<Finding> {
     let mut found = Vec::new();
     if let Some(server) = &seen.outdated {
         found.push(Finding::warning(
@@ -171,7 +171,7 @@ mod tests {
         };
         let known = vec![node(1, "a", true, true), node(2, "a", true, true), node(3, "b", false, false)];
         let database = Some(("h:5432/d".to_owned(), Ok(vec![OWN.to_owned()])));
-        let found = judge(&Seen { database, known, ..Seen::default() });
+        let found = judge(&SeenNodes { database, known, ..SeenNodes::default() });
         let texts: Vec<_> = found.iter().map(|it| it.what.as_str()).collect();
         let seen = "h:5432/d: its nodes are a, a, b (gone, last seen 2026-09-21T14:13:20Z)";
         assert_eq!(texts[1..], [seen, "h:5432/d: several nodes have the name a"]);
@@ -181,20 +181,22 @@ mod tests {
     #[test]
     fn versions_that_differ_are_a_warning() {
         let of = |versions: Result<Vec<String>, String>| {
-            judge(&Seen { database: Some(("h:5432/d".into(), versions)), ..Seen::default() }).remove(0)
+            judge(&SeenNodes { database: Some(("h:5432/d".into(), versions)), ..SeenNodes::default() })
+                .remove(0)
         };
         assert_eq!(of(Ok(vec![])).what, "h:5432/d: no node is connected");
         assert_eq!(of(Ok(vec![OWN.into()])).level, Level::Ok);
         let skewed = of(Ok(vec!["0.0.9".into(), OWN.into()]));
         assert!(skewed.level == Level::Warning && skewed.what.contains("version 0.0.9 are connected"));
         assert_eq!(of(Err("refused".into())).level, Level::Problem);
-        let redis =
-            |versions| judge(&Seen { redis: Some(("h:6379".into(), versions)), ..Seen::default() }).remove(0);
+        let redis = |versions| {
+            judge(&SeenNodes { redis: Some(("h:6379".into(), versions)), ..SeenNodes::default() }).remove(0)
+        };
         let skewed = redis(Some(vec!["0.0.9".into()]));
         assert!(skewed.level == Level::Warning && skewed.what.starts_with("h:6379: nodes of version 0.0.9"));
         assert!(redis(None).level == Level::Ok && redis(None).what.contains("not compared"));
         let outdated = Some(Process { id: 7, name: "tidegate".into(), is_replaced: true });
-        let found = judge(&Seen { outdated, ..Seen::default() });
+        let found = judge(&SeenNodes { outdated, ..SeenNodes::default() });
         assert_eq!(found[0].level, Level::Warning);
     }
 }

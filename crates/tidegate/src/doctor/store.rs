@@ -23,7 +23,7 @@ const DECISIONS: usize = 5;
 
 /// The findings about the store.
 #[derive(Debug)]
-pub(super) enum Seen {
+pub(super) enum SeenStore {
     /// Counters are in the server's own memory.
     Own,
     /// Its URL, or a file that the URL names, is of no use.
@@ -35,7 +35,7 @@ pub(super) enum Seen {
 /// The findings about a shared store.
 #[derive(Debug)]
 pub(super) struct Shared {
-    pub(super) kind: Kind,
+    pub(super) kind: StoreKind,
     /// What its servers say; or why they do not.
     pub(super) servers: Result<Vec<ServerFacts>, String>,
     /// How long a decision takes; or why there is none. `None` if its tables are not there yet.
@@ -45,15 +45,15 @@ pub(super) struct Shared {
 
 /// Which store it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum StoreKind {
     Redis,
     Postgres,
 }
 
 /// Asks the store.
-pub(super) fn look(settings: &Settings) -> Seen {
+pub(super) fn look(settings: &Settings) -> SeenStore {
     let reach = match &settings.store {
-        Store::Memory => return Seen::Own,
+        Store::Memory => return SeenStore::Own,
         Store::Redis(url) => {
             RedisConfig::from_url(url.expose()).map(Reach::Redis).map_err(|error| error.to_string())
         }
@@ -64,26 +64,28 @@ pub(super) fn look(settings: &Settings) -> Seen {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     match (reach, runtime) {
         (Ok(reach), Ok(runtime)) => runtime.block_on(ask(&reach, settings.shared.deadline)),
-        (Err(error), _) => Seen::Unusable(error),
-        (_, Err(error)) => Seen::Unusable(error.to_string()),
+        (Err(error), _) => SeenStore::Unusable(error),
+        (_, Err(error)) => SeenStore::Unusable(error.to_string()),
     }
 }
 
-async fn ask(reach: &Reach, deadline: Duration) -> Seen {
-    let kind = if matches!(reach, Reach::Redis(_)) { Kind::Redis } else { Kind::Postgres };
+async fn ask(reach: &Reach, deadline: Duration) -> SeenStore {
+    let kind = if matches!(reach, Reach::Redis(_)) { StoreKind::Redis } else { StoreKind::Postgres };
     let servers = servers(reach, &wall).await.map_err(|error| error.to_string());
     let is_ready = servers
         .as_ref()
         .is_ok_and(|all| all.iter().all(|server| server.schema.as_ref().is_none_or(SchemaFacts::is_ready)));
     let decision = if is_ready { Some(decision(reach).await) } else { None };
-    Seen::Shared(Shared { kind, servers, decision, deadline })
+    SeenStore::Shared(Shared { kind, servers, decision, deadline })
 }
 
-impl Seen {
+impl SeenStore {
     /// Of a Redis that was asked: where it is, and the versions of the nodes that count there, unless a server does not tell.
     /// PostgreSQL holds the configuration, too, and is asked with that.
     pub(super) fn versions_in_redis(&self) -> Option<(String, Option<Vec<String>>)> {
-        let Self::Shared(Shared { kind: Kind::Redis, servers: Ok(servers), .. }) = self else { return None };
+        let Self::Shared(Shared { kind: StoreKind::Redis, servers: Ok(servers), .. }) = self else {
+            return None;
+        };
         let address = match &servers[..] {
             [] => return None,
             [server] => server.address.clone(),
@@ -112,13 +114,13 @@ async fn decision(reach: &Reach) -> Result<Duration, String> {
 }
 
 /// What follows from it.
-pub(super) fn judge(seen: &Seen) -> Vec<Finding> {
+pub(super) fn judge(seen: &SeenStore) -> Vec<Finding> {
     match seen {
-        Seen::Own => vec![Finding::ok(AREA, "counters are in the server's own memory")],
-        Seen::Unusable(why) => {
+        SeenStore::Own => vec![Finding::ok(AREA, "counters are in the server's own memory")],
+        SeenStore::Unusable(why) => {
             vec![Finding::problem(AREA, why.clone(), "correct `store`, or the file that it names")]
         }
-        Seen::Shared(shared) => shared.judge(),
+        SeenStore::Shared(shared) => shared.judge(),
     }
 }
 
@@ -148,11 +150,11 @@ impl Shared {
 
     fn rights(&self) -> &'static str {
         match self.kind {
-            Kind::Redis => {
+            StoreKind::Redis => {
                 "a replica or a full server takes nothing; a user needs the rights that docs/stores.md names: `ACL SETUSER NAME \
                  ~tg:* +evalsha +script|load +time +get +set +setrange +pttl +pexpire +del`"
             }
-            Kind::Postgres => {
+            StoreKind::Postgres => {
                 "the user needs its own schema `tidegate`, or USAGE, SELECT, INSERT, UPDATE, DELETE and EXECUTE in it, \
                  on a server that takes writes"
             }
@@ -177,8 +179,8 @@ impl Shared {
 
     fn server(&self, server: &ServerFacts) -> Vec<Finding> {
         let (name, least) = match self.kind {
-            Kind::Redis => ("Redis", LEAST_REDIS),
-            Kind::Postgres => ("PostgreSQL", LEAST_POSTGRES),
+            StoreKind::Redis => ("Redis", LEAST_REDIS),
+            StoreKind::Postgres => ("PostgreSQL", LEAST_POSTGRES),
         };
         let ServerFacts { address, version, .. } = server;
         let mut found = vec![match server.major {
@@ -273,10 +275,10 @@ mod tests {
         }
     }
 
-    fn judged(kind: Kind, server: ServerFacts) -> Vec<Finding> {
+    fn judged(kind: StoreKind, server: ServerFacts) -> Vec<Finding> {
         let shared =
             Shared { kind, servers: Ok(vec![server]), decision: None, deadline: Duration::from_millis(10) };
-        judge(&Seen::Shared(shared))
+        judge(&SeenStore::Shared(shared))
     }
 
     fn worst(found: Vec<Finding>) -> Finding {
@@ -285,12 +287,12 @@ mod tests {
 
     #[test]
     fn each_fault_of_a_server_has_its_finding() {
-        assert_eq!(worst(judged(Kind::Redis, redis())).level, Level::Ok);
+        assert_eq!(worst(judged(StoreKind::Redis, redis())).level, Level::Ok);
         let old =
-            worst(judged(Kind::Redis, ServerFacts { version: "6.2".into(), major: Some(6), ..redis() }));
+            worst(judged(StoreKind::Redis, ServerFacts { version: "6.2".into(), major: Some(6), ..redis() }));
         assert_eq!((old.level, old.repair.as_str()), (Level::Problem, "Redis 7 or later"));
         let drops = ServerFacts { drops_keys: Some("allkeys-lru".into()), ..redis() };
-        assert!(worst(judged(Kind::Redis, drops)).repair.contains("noeviction"));
+        assert!(worst(judged(StoreKind::Redis, drops)).repair.contains("noeviction"));
         let tables = |found, may_create| ServerFacts {
             major: Some(15),
             schema: Some(SchemaFacts { found, own: 2, may_create }),
@@ -303,7 +305,11 @@ mod tests {
             (None, true, Level::Ok),
             (None, false, Level::Problem),
         ] {
-            assert_eq!(worst(judged(Kind::Postgres, tables(found, may_create))).level, level, "{found:?}");
+            assert_eq!(
+                worst(judged(StoreKind::Postgres, tables(found, may_create))).level,
+                level,
+                "{found:?}"
+            );
         }
     }
 
@@ -324,7 +330,7 @@ mod tests {
     #[test]
     fn a_decision_is_judged_by_its_deadline() {
         let shared = |decision| Shared {
-            kind: Kind::Redis,
+            kind: StoreKind::Redis,
             servers: Ok(Vec::new()),
             decision,
             deadline: Duration::from_millis(10),

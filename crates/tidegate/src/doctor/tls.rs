@@ -19,7 +19,7 @@ const RENEW: &str = "renew it: the server takes a changed file without a restart
 
 /// What was seen of the files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Seen {
+pub(super) struct SeenTls {
     /// Listener, certificate, and seconds for which it is good.
     good: Vec<(String, String, u64)>,
     /// Why others cannot be used.
@@ -31,13 +31,13 @@ pub(super) struct Seen {
 }
 
 /// Reads the files as the server would.
-pub(super) fn look(config: &Config) -> Seen {
+pub(super) fn look(config: &Config) -> SeenTls {
     let upstreams = config.gateway.config().upstreams;
     let to_servers = upstreams.iter().filter_map(|upstream| {
         let certificate = upstream.tls.as_ref()?.certificate()?;
         Some((format!("upstream {:?}", upstream.name), certificate))
     });
-    let seen = Seen { to_servers: to_servers.collect(), now: wall().0 / SECOND, ..Seen::default() };
+    let seen = SeenTls { to_servers: to_servers.collect(), now: wall().0 / SECOND, ..SeenTls::default() };
     match load_tls(config, &NamedCertificates::default()) {
         Ok(loaded) => {
             let good = loaded.iter().flat_map(|it| {
@@ -45,14 +45,14 @@ pub(super) fn look(config: &Config) -> Seen {
                 let certificates = it.tls.certificates().into_iter();
                 certificates.map(move |(file, left)| (label.clone(), file.display().to_string(), left))
             });
-            Seen { good: good.collect(), ..seen }
+            SeenTls { good: good.collect(), ..seen }
         }
-        Err(mistakes) => Seen { unusable: mistakes.iter().map(ToString::to_string).collect(), ..seen },
+        Err(mistakes) => SeenTls { unusable: mistakes.iter().map(ToString::to_string).collect(), ..seen },
     }
 }
 
 /// What follows from it.
-pub(super) fn judge(seen: &Seen) -> Vec<Finding> {
+pub(super) fn judge(seen: &SeenTls) -> Vec<Finding> {
     let unusable = seen.unusable.iter().map(|why| {
         Finding::problem(
             AREA,
@@ -107,15 +107,16 @@ mod tests {
 
     #[test]
     fn a_certificate_that_ends_soon_is_a_warning() {
-        let of = |days| Seen { good: vec![("api".into(), "/c.pem".into(), days * DAY)], ..Seen::default() };
+        let of =
+            |days| SeenTls { good: vec![("api".into(), "/c.pem".into(), days * DAY)], ..SeenTls::default() };
         assert_eq!(judge(&of(90))[0].level, Level::Ok);
         let soon = &judge(&of(3))[0];
         assert_eq!(
             (soon.level, soon.what.as_str()),
             (Level::Warning, "api: the certificate in /c.pem ends in 3 days")
         );
-        assert!(judge(&Seen::default()).is_empty());
-        let unusable = Seen { unusable: vec!["http.tls_key: x".into()], ..Seen::default() };
+        assert!(judge(&SeenTls::default()).is_empty());
+        let unusable = SeenTls { unusable: vec!["http.tls_key: x".into()], ..SeenTls::default() };
         assert_eq!(judge(&unusable)[0].level, Level::Problem);
     }
 
@@ -125,7 +126,7 @@ mod tests {
         let of = |not_before: u64, not_after: u64| {
             let validity = Validity { not_before: not_before * DAY, not_after: not_after * DAY };
             let shown = ClientCertificate { file: "/c.pem".into(), names: Vec::new(), validity };
-            let seen = Seen { to_servers: vec![("upstream \"a\"".into(), shown)], now, ..Seen::default() };
+            let seen = SeenTls { to_servers: vec![("upstream \"a\"".into(), shown)], now, ..SeenTls::default() };
             judge(&seen).remove(0)
         };
         assert_eq!(of(900, 1_090).what, "upstream \"a\": the certificate in /c.pem is good for 90 days");

@@ -26,7 +26,7 @@ use tidegate_net::stats::Stats;
 
 use super::breakers::GatewayBreakers;
 use super::candidate::GatewayCandidate;
-use super::capacity::Load;
+use super::capacity::ServerLoad;
 use super::certificates::NodeCertificates;
 use super::edges::{EdgeDecisions, ExplainedEdge, ServedEdge};
 use super::explain_route::{ExplainedRoutes, GatewayAnalytics};
@@ -118,7 +118,7 @@ impl Side {
 #[derive(Debug)]
 pub(super) struct Tools {
     pub(super) intake: Arc<IntakeReader>,
-    pub(super) load: Arc<Load>,
+    pub(super) load: Arc<ServerLoad>,
     pub(super) runs: Arc<Runs>,
     certificates: Arc<NodeCertificates>,
     pub(super) history: Arc<PastNumbers>,
@@ -134,7 +134,7 @@ impl Tools {
     ) -> Self {
         Self {
             intake: Arc::default(),
-            load: Load::new(configuration.clone()),
+            load: ServerLoad::new(configuration.clone()),
             runs: Arc::new(Runs::new(&settings.data_dir)),
             certificates: Arc::new(NodeCertificates::new(tls, acme, gateway)),
             history: Arc::default(),

@@ -27,7 +27,7 @@ const REPORT: &str = "a report of tidegate saturate --json";
 
 /// The load of the server that the accepted report is for.
 #[derive(Debug)]
-pub(super) struct Load {
+pub(super) struct ServerLoad {
     configuration: Configuration,
     /// Known once all are bound.
     servers: OnceLock<Servers>,
@@ -41,7 +41,7 @@ struct Counted {
     counts: VecDeque<(Instant, u64)>,
 }
 
-impl Load {
+impl ServerLoad {
     pub(super) fn new(configuration: Configuration) -> Arc<Self> {
         Arc::new(Self { configuration, servers: OnceLock::new(), counted: Mutex::default() })
     }
@@ -103,7 +103,7 @@ impl Counted {
     }
 }
 
-impl CapacityReports for Load {
+impl CapacityReports for ServerLoad {
     fn read(&self, server: &str, report: &str) -> Result<AcceptedCapacity, NoExplanation> {
         let wrong = |parameter: &str, problem: String, accepted| NoExplanation {
             parameter: parameter.to_owned(),
@@ -151,7 +151,7 @@ fn kept_up(report: &Report) -> Option<f64> {
 
 /// The load as the metrics page has it.
 #[derive(Debug)]
-pub(super) struct LoadMetrics(pub(super) Arc<Load>);
+pub(super) struct LoadMetrics(pub(super) Arc<ServerLoad>);
 
 impl Family for LoadMetrics {
     fn write(&self, families: &mut Families<'_>) -> fmt::Result {

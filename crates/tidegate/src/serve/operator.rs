@@ -75,7 +75,7 @@ pub(super) fn operator(
     }
     metrics.register(Decisions { engine: Arc::clone(&engine) });
     metrics.register(Stored { configuration: configuration.clone() });
-    metrics.register(Store { engine: Arc::clone(&engine) });
+    metrics.register(StoreMetrics { engine: Arc::clone(&engine) });
     if let Some(log) = gateway.access_log() {
         metrics.register(AccessLogMetrics(Arc::clone(log)));
     }
@@ -245,11 +245,11 @@ impl Family for Stored {
 }
 
 /// How full the memory store is, or how the guard before a shared one fares.
-struct Store {
+struct StoreMetrics {
     engine: Arc<Engine>,
 }
 
-impl Family for Store {
+impl Family for StoreMetrics {
     fn write(&self, families: &mut Families<'_>) -> fmt::Result {
         let counters = self.engine.counters();
         if let Some(memory) = counters.memory() {

@@ -20,7 +20,7 @@ use crate::config::{Listener, Settings};
 /// Servers with their sockets bound.
 #[derive(Debug)]
 pub(super) struct Protocols {
-    grpc: Option<Bound<Server<grpc::Service>>>,
+    grpc: Option<Bound<Server<grpc::GrpcService>>>,
     resp: Option<Bound<resp::Server>>,
 }
 
@@ -57,7 +57,7 @@ impl Protocols {
         let grpc = match settings.grpc.listen {
             Some(address) => {
                 let service =
-                    grpc::Service::new(engine.clone(), door.gate.drain.clone(), door.tokens.grpc.clone());
+                    grpc::GrpcService::new(engine.clone(), door.gate.drain.clone(), door.tokens.grpc.clone());
                 let listeners = door.listeners(Listener::GRPC, address)?;
                 // Envoy sends what all of its clients write over a few connections: one client's long fields must not
                 // take the room of the others, whose requests Envoy would let through.

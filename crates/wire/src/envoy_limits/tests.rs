@@ -16,12 +16,12 @@ descriptors:
     descriptors:
       - {key: b, value: '', detailed_metric: true, rate_limit: {unlimited: true}}
 ";
-    let Read { domain, warnings } = read(text.as_bytes()).unwrap();
+    let DomainRead { domain, warnings } = read(text.as_bytes()).unwrap();
     let [a] = &domain.descriptors[..] else { unreachable!("one was written") };
     assert_eq!((&*domain.name, &*a.key, a.value.as_deref()), ("7", "a", Some("12*")));
     assert!(a.shadow_mode && a.share_threshold && a.place == Position { line: 4, column: 5 });
     let limit = a.limit.as_ref().unwrap();
-    assert_eq!(limit.quota, Some(Quota { requests_per_unit: 5, unit: Unit::Minute }));
+    assert_eq!(limit.quota, Some(Quota { requests_per_unit: 5, unit: LimitUnit::Minute }));
     assert_eq!((limit.name.as_deref(), &*limit.replaces[0].0), (Some("n"), "other"));
     let [b] = &a.descriptors[..] else { unreachable!("one was written") };
     assert_eq!((b.value.as_deref(), b.limit.as_ref().unwrap().quota), (None, None));

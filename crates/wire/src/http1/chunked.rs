@@ -17,7 +17,7 @@ pub(super) enum Chunked {
 
 /// What a chunked body has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Part<'a> {
+pub(super) enum ChunkedPart<'a> {
     /// Bytes of the body.
     Data(&'a [u8]),
     /// Bytes of the trailer section, line ends included.
@@ -26,7 +26,7 @@ pub(super) enum Part<'a> {
 
 /// The bytes are not the chunked coding, or exceed what a size line or the trailers may hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Malformed;
+pub(super) struct MalformedChunk;
 
 /// Longest extension, and longest trailer section.
 const MAX_EXTRA: u16 = 8_192;
@@ -40,20 +40,20 @@ impl Chunked {
     pub(super) fn decode(
         &mut self,
         bytes: &[u8],
-        mut take: impl FnMut(Part<'_>),
-    ) -> Result<(usize, bool), Malformed> {
+        mut take: impl FnMut(ChunkedPart<'_>),
+    ) -> Result<(usize, bool), MalformedChunk> {
         let mut at = 0;
         while let Some(&byte) = bytes.get(at) {
             if let Self::Data(left) = *self {
                 let part = usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len() - at);
-                take(Part::Data(&bytes[at..at + part]));
+                take(ChunkedPart::Data(&bytes[at..at + part]));
                 at += part;
                 let left = left - part as u64;
                 *self = if left == 0 { Self::DataEnd { cr: false } } else { Self::Data(left) };
                 continue;
             }
             if matches!(self, Self::Trailer { .. }) {
-                take(Part::Trailer(&bytes[at..=at]));
+                take(ChunkedPart::Trailer(&bytes[at..=at]));
             }
             at += 1;
             if self.step(byte)? {
@@ -64,7 +64,7 @@ impl Chunked {
     }
 
     /// One byte outside chunk data; true at the end of the body.
-    fn step(&mut self, byte: u8) -> Result<bool, Malformed> {
+    fn step(&mut self, byte: u8) -> Result<bool, MalformedChunk> {
         *self = match (*self, byte) {
             (Self::Size { size, digits }, _) if byte.is_ascii_hexdigit() && digits < MAX_DIGITS => {
                 let digit = (byte as char).to_digit(16).map_or(0, u64::from);
@@ -88,7 +88,7 @@ impl Chunked {
             (Self::Trailer { line, total }, _) if total < MAX_EXTRA => {
                 Self::Trailer { line: line + 1, total: total + 1 }
             }
-            _ => return Err(Malformed),
+            _ => return Err(MalformedChunk),
         };
         Ok(false)
     }
@@ -102,12 +102,12 @@ impl Chunked {
 mod tests {
     use super::*;
 
-    fn read(bytes: &[u8]) -> Result<(Vec<u8>, Vec<u8>, usize, bool), Malformed> {
+    fn read(bytes: &[u8]) -> Result<(Vec<u8>, Vec<u8>, usize, bool), MalformedChunk> {
         let (mut body, mut trailers) = (Vec::new(), Vec::new());
         let mut chunked = Chunked::START;
         let (used, done) = chunked.decode(bytes, |part| match part {
-            Part::Data(data) => body.extend_from_slice(data),
-            Part::Trailer(part) => trailers.extend_from_slice(part),
+            ChunkedPart::Data(data) => body.extend_from_slice(data),
+            ChunkedPart::Trailer(part) => trailers.extend_from_slice(part),
         })?;
         Ok((body, trailers, used, done))
     }
@@ -122,7 +122,7 @@ mod tests {
     #[test]
     fn malformed_chunks_are_refused() {
         for bytes in [&b"\r\n"[..], b"g\r\n", b"-1\r\n", b"1\r\nabc", b"ffffffffffffffff\r\n", b";x\r\n"] {
-            assert_eq!(read(bytes), Err(Malformed), "{}", bytes.escape_ascii());
+            assert_eq!(read(bytes), Err(MalformedChunk), "{}", bytes.escape_ascii());
         }
     }
 }

@@ -37,12 +37,12 @@ pub(super) struct Framing {
 }
 
 /// Lines of a header section, without their ends, up to and without the empty one.
-pub(super) struct Lines<'a> {
+pub(super) struct HeaderLines<'a> {
     bytes: &'a [u8],
     at: usize,
 }
 
-/// What [`Lines::next`] found.
+/// What [`HeaderLines::next`] found.
 pub(super) enum Line<'a> {
     Text(&'a [u8]),
     /// The empty line; the section is this many bytes long.
@@ -50,7 +50,7 @@ pub(super) enum Line<'a> {
     Partial,
 }
 
-impl<'a> Lines<'a> {
+impl<'a> HeaderLines<'a> {
     pub(super) fn new(bytes: &'a [u8]) -> Self {
         Self { bytes, at: 0 }
     }
@@ -111,7 +111,7 @@ impl Framing {
 
 /// The fields of a complete header section, its start line skipped; values are trimmed.
 pub fn headers(head: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
-    let mut lines = Lines::new(head);
+    let mut lines = HeaderLines::new(head);
     // The start line.
     lines.next();
     std::iter::from_fn(move || {

@@ -1,6 +1,6 @@
 //! Request heads, as far as a test backend needs them.
 
-use super::head::{Framing, HeadError, Line, Lines};
+use super::head::{Framing, HeadError, HeaderLines, Line};
 
 /// What a server must know to answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +31,7 @@ pub fn scan_request(bytes: &[u8], max_head: usize) -> Result<Option<RequestHead<
 }
 
 fn parse(bytes: &[u8]) -> Result<Option<RequestHead<'_>>, HeadError> {
-    let mut lines = Lines::new(bytes);
+    let mut lines = HeaderLines::new(bytes);
     let line = match lines.next() {
         Line::Text(line) => line,
         Line::End(_) => return Err(HeadError::StartLine),

@@ -14,8 +14,8 @@
 use thiserror::Error;
 
 use super::{
-    chunked::{Chunked, Part},
-    head::{Framing, HeadError, Line, Lines},
+    chunked::{Chunked, ChunkedPart},
+    head::{Framing, HeadError, HeaderLines, Line},
 };
 
 /// Bounds on one reply.
@@ -163,11 +163,11 @@ impl ResponseReader {
                 ResponseState::Chunked(chunked) => {
                     let mut length = 0;
                     let decoded = chunked.decode(rest, |part| match part {
-                        Part::Data(part) => {
+                        ChunkedPart::Data(part) => {
                             length += part.len() as u64;
                             visit.body(part);
                         }
-                        Part::Trailer(part) => visit.trailer(part),
+                        ChunkedPart::Trailer(part) => visit.trailer(part),
                     });
                     let (used, done) = decoded.map_err(|_| ResponseError::Chunked)?;
                     self.spend(length)?;
@@ -281,7 +281,7 @@ struct Head {
 
 impl Head {
     fn parse(bytes: &[u8]) -> Result<Option<Self>, HeadError> {
-        let mut lines = Lines::new(bytes);
+        let mut lines = HeaderLines::new(bytes);
         let (minor, status) = match lines.next() {
             Line::Text(line) => status_line(line).ok_or(HeadError::StartLine)?,
             Line::End(_) => return Err(HeadError::StartLine),

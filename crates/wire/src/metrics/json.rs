@@ -92,10 +92,10 @@ pub fn read_batch(
         index: None,
         reason: format!("the body is not UTF-8 at byte {}", error.valid_up_to()),
     })?;
-    let mut reading = Reading { writer, limits, index: None, rejected: Vec::new(), found: None };
+    let mut reading = BatchReading { writer, limits, index: None, rejected: Vec::new(), found: None };
     let mut deserializer = serde_json::Deserializer::from_str(text);
     let read = BatchSeed(&mut reading).deserialize(&mut deserializer).and_then(|()| deserializer.end());
-    let Reading { index, rejected, found, .. } = reading;
+    let BatchReading { index, rejected, found, .. } = reading;
     match (read, found) {
         (_, Some(error)) => Err(error),
         (Err(error), None) => Err(BatchError::Syntax { index, reason: error.to_string() }),
@@ -104,7 +104,7 @@ pub fn read_batch(
 }
 
 /// How far the reading of a batch has come.
-struct Reading<'w> {
+struct BatchReading<'w> {
     writer: &'w mut LineWriter,
     limits: BatchLimits,
     /// The metric that is being read.
@@ -114,7 +114,7 @@ struct Reading<'w> {
     found: Option<BatchError>,
 }
 
-impl Reading<'_> {
+impl BatchReading<'_> {
     fn take(&mut self, index: usize, read: Result<(), MetricError>) -> Result<(), ()> {
         let Err(error) = read else { return Ok(()) };
         if let MetricError::NoRoom(limit) = error {
@@ -137,7 +137,7 @@ impl Reading<'_> {
     }
 }
 
-struct BatchSeed<'r, 'w>(&'r mut Reading<'w>);
+struct BatchSeed<'r, 'w>(&'r mut BatchReading<'w>);
 
 impl<'de> DeserializeSeed<'de> for BatchSeed<'_, '_> {
     type Value = ();
@@ -172,7 +172,7 @@ impl<'de> Visitor<'de> for BatchSeed<'_, '_> {
     }
 }
 
-struct MetricsSeed<'r, 'w>(&'r mut Reading<'w>);
+struct MetricsSeed<'r, 'w>(&'r mut BatchReading<'w>);
 
 impl<'de> DeserializeSeed<'de> for MetricsSeed<'_, '_> {
     type Value = ();

@@ -40,7 +40,7 @@ impl KeptLine<'_> {
 /// else.
 #[must_use]
 pub fn read_line(line: &[u8]) -> Option<KeptLine<'_>> {
-    let Fields { timestamp, name, value, kind, tags, client } = serde_json::from_slice(line).ok()?;
+    let KeptFields { timestamp, name, value, kind, tags, client } = serde_json::from_slice(line).ok()?;
     Some(KeptLine {
         millis: rfc3339::parse(&timestamp)?,
         name,
@@ -52,7 +52,7 @@ pub fn read_line(line: &[u8]) -> Option<KeptLine<'_>> {
 }
 
 #[derive(Deserialize)]
-struct Fields<'a> {
+struct KeptFields<'a> {
     #[serde(borrow)]
     timestamp: Cow<'a, str>,
     #[serde(borrow)]
@@ -61,34 +61,34 @@ struct Fields<'a> {
     #[serde(borrow, rename = "type")]
     kind: Cow<'a, str>,
     #[serde(borrow)]
-    tags: Tags<'a>,
+    tags: KeptTags<'a>,
     #[serde(borrow)]
     client: Cow<'a, str>,
 }
 
-struct Tags<'a>(Vec<(Cow<'a, str>, Cow<'a, str>)>);
+struct KeptTags<'a>(Vec<(Cow<'a, str>, Cow<'a, str>)>);
 
 /// A text that is borrowed where it has no escapes, which a plain `Cow` in a map never is.
 #[derive(Deserialize)]
-struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+struct KeptText<'a>(#[serde(borrow)] Cow<'a, str>);
 
-impl<'de: 'a, 'a> Deserialize<'de> for Tags<'a> {
+impl<'de: 'a, 'a> Deserialize<'de> for KeptTags<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct TagsVisitor;
 
         impl<'de> Visitor<'de> for TagsVisitor {
-            type Value = Tags<'de>;
+            type Value = KeptTags<'de>;
 
             fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
                 out.write_str("tags")
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Tags<'de>, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<KeptTags<'de>, A::Error> {
                 let mut tags = Vec::new();
-                while let Some((Text(name), Text(value))) = map.next_entry()? {
+                while let Some((KeptText(name), KeptText(value))) = map.next_entry()? {
                     tags.push((name, value));
                 }
-                Ok(Tags(tags))
+                Ok(KeptTags(tags))
             }
         }
 

@@ -68,7 +68,7 @@ impl Precision {
 
 /// What became of a request's lines.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct PointCounts {
     /// Numbers that became lines.
     pub fields: usize,
     /// Fields that are texts.
@@ -102,8 +102,12 @@ pub struct TooLong(pub usize);
 ///
 /// # Errors
 /// When nothing of the request is to be kept. What `writer` holds then is of no use.
-pub fn read_points(body: &[u8], precision: Precision, writer: &mut LineWriter) -> Result<Counts, TooLong> {
-    let mut counts = Counts::default();
+pub fn read_points(
+    body: &[u8],
+    precision: Precision,
+    writer: &mut LineWriter,
+) -> Result<PointCounts, TooLong> {
+    let mut counts = PointCounts::default();
     let mut name = String::new();
     let mut tags = Vec::with_capacity(MAX_TAGS);
     for (place, line) in (PointLines { rest: body, place: 0 }) {
@@ -173,7 +177,7 @@ fn length_of_line(bytes: &[u8]) -> usize {
     bytes.len()
 }
 
-type Tags<'a> = Vec<(Cow<'a, str>, Cow<'a, str>)>;
+type PointTags<'a> = Vec<(Cow<'a, str>, Cow<'a, str>)>;
 
 struct PointReader<'a, 'w> {
     rest: &'a str,
@@ -181,14 +185,14 @@ struct PointReader<'a, 'w> {
     writer: &'w mut LineWriter,
     /// The name of the line that is being written; kept for the next one's.
     name: &'w mut String,
-    counts: &'w mut Counts,
+    counts: &'w mut PointCounts,
 }
 
 const NO_FIELD: PointError =
     PointError::Syntax("a field is missing: measurement,tag=value field=1 timestamp");
 
 impl<'a> PointReader<'a, '_> {
-    fn read(&mut self, line: &'a [u8], tags: &mut Tags<'a>) -> Result<(), PointError> {
+    fn read(&mut self, line: &'a [u8], tags: &mut PointTags<'a>) -> Result<(), PointError> {
         self.rest = std::str::from_utf8(line).map_err(|_| PointError::NotText)?;
         let measurement = self.take(b", ");
         if measurement.is_empty() {
@@ -233,7 +237,7 @@ impl<'a> PointReader<'a, '_> {
     fn write_fields(
         &mut self,
         measurement: &str,
-        tags: &Tags<'a>,
+        tags: &PointTags<'a>,
         millis: Option<i64>,
     ) -> Result<(), PointError> {
         loop {

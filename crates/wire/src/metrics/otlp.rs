@@ -41,7 +41,7 @@ pub use reply::{exported, exported_json, refused, refused_json};
 
 /// What became of a request's points.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct ExportCounts {
     /// Points that became lines.
     pub points: usize,
     /// Points that say that there is no value.
@@ -60,7 +60,7 @@ pub struct Counts {
     pub error: Option<MetricError>,
 }
 
-impl Counts {
+impl ExportCounts {
     /// Points that are left out entirely.
     #[must_use]
     pub fn left_out(&self) -> usize {
@@ -103,8 +103,8 @@ pub enum ExportError {
 ///
 /// # Errors
 /// When nothing of the request is to be kept. What `writer` holds then is of no use.
-pub fn read_request(body: &[u8], writer: &mut LineWriter) -> Result<Counts, ExportError> {
-    let mut reading = Reading { writer, counts: Counts::default() };
+pub fn read_request(body: &[u8], writer: &mut LineWriter) -> Result<ExportCounts, ExportError> {
+    let mut reading = ExportReading { writer, counts: ExportCounts::default() };
     for field in Fields::of(body) {
         if let (1, resource_metrics) = field? {
             reading.read_resource(resource_metrics.bytes()?)?;
@@ -113,13 +113,13 @@ pub fn read_request(body: &[u8], writer: &mut LineWriter) -> Result<Counts, Expo
     Ok(reading.counts)
 }
 
-struct Reading<'w> {
+struct ExportReading<'w> {
     writer: &'w mut LineWriter,
-    counts: Counts,
+    counts: ExportCounts,
 }
 
 /// A metric's description, without its points.
-struct About<'a> {
+struct MetricDescription<'a> {
     name: &'a str,
     /// Whether the name is UTF-8; otherwise it is empty here.
     is_text: bool,
@@ -128,7 +128,7 @@ struct About<'a> {
     is_delta: bool,
 }
 
-impl Reading<'_> {
+impl ExportReading<'_> {
     fn read_resource(&mut self, resource_metrics: &[u8]) -> Result<(), ExportError> {
         let mut resource = Attributes::default();
         for field in Fields::of(resource_metrics) {
@@ -195,9 +195,9 @@ impl Reading<'_> {
     fn read_point(
         &mut self,
         point: &[u8],
-        about: &About<'_>,
+        about: &MetricDescription<'_>,
         around: &Attributes<'_>,
-        read: fn(&Point<'_>, &About<'_>, &mut LineWriter) -> Result<(), MetricError>,
+        read: fn(&Point<'_>, &MetricDescription<'_>, &mut LineWriter) -> Result<(), MetricError>,
     ) -> Result<(), ExportError> {
         let point = Point::read(point, about.data, around)?;
         self.counts.exemplars += point.exemplars;
@@ -228,14 +228,18 @@ impl Reading<'_> {
         Ok(())
     }
 
-    fn read_number(point: &Point<'_>, about: &About<'_>, writer: &mut LineWriter) -> Result<(), MetricError> {
+    fn read_number(
+        point: &Point<'_>,
+        about: &MetricDescription<'_>,
+        writer: &mut LineWriter,
+    ) -> Result<(), MetricError> {
         let delta = about.is_delta.then_some(("temporality", "delta"));
         point.write(writer, about.name, about.kind, point.value.ok_or(MetricError::Missing("value"))?, delta)
     }
 
     fn read_histogram(
         point: &Point<'_>,
-        about: &About<'_>,
+        about: &MetricDescription<'_>,
         writer: &mut LineWriter,
     ) -> Result<(), MetricError> {
         let delta = about.is_delta.then_some(("temporality", "delta"));
@@ -264,7 +268,7 @@ impl Reading<'_> {
 
     fn read_summary(
         point: &Point<'_>,
-        about: &About<'_>,
+        about: &MetricDescription<'_>,
         writer: &mut LineWriter,
     ) -> Result<(), MetricError> {
         let totals = [("_count", Some(point.count.into())), ("_sum", point.sum.map(Number::from))];
@@ -283,7 +287,7 @@ impl Reading<'_> {
 }
 
 /// What the message of its data says of a metric.
-fn about<'a>(name: Option<&'a str>, number: u64, data: &[u8]) -> Result<About<'a>, Malformed> {
+fn about<'a>(name: Option<&'a str>, number: u64, data: &[u8]) -> Result<MetricDescription<'a>, Malformed> {
     let (mut is_delta, mut is_monotonic) = (false, false);
     for field in Fields::of(data) {
         match field? {
@@ -299,7 +303,7 @@ fn about<'a>(name: Option<&'a str>, number: u64, data: &[u8]) -> Result<About<'a
         11 => (Data::Summary, Kind::Summary),
         _ => (Data::Number, Kind::Gauge),
     };
-    Ok(About { name: name.unwrap_or_default(), is_text: name.is_some(), data, kind, is_delta })
+    Ok(MetricDescription { name: name.unwrap_or_default(), is_text: name.is_some(), data, kind, is_delta })
 }
 
 #[cfg(test)]

@@ -35,7 +35,7 @@ pub enum Version {
 
 /// What became of a request's parts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct SampleCounts {
     /// Samples that became lines.
     pub samples: usize,
     /// Markers that a series has ended.
@@ -67,8 +67,12 @@ pub enum RequestError {
 ///
 /// # Errors
 /// When nothing of the request is to be kept. What `writer` holds then is of no use.
-pub fn read_request(version: Version, body: &[u8], writer: &mut LineWriter) -> Result<Counts, RequestError> {
-    let mut reading = Reading { version, symbols: Vec::new(), writer, counts: Counts::default() };
+pub fn read_request(
+    version: Version,
+    body: &[u8],
+    writer: &mut LineWriter,
+) -> Result<SampleCounts, RequestError> {
+    let mut reading = SeriesReading { version, symbols: Vec::new(), writer, counts: SampleCounts::default() };
     if version == Version::V2 {
         reading.read_symbols(body)?;
     }
@@ -84,15 +88,15 @@ pub fn read_request(version: Version, body: &[u8], writer: &mut LineWriter) -> R
 }
 
 /// How far the reading of a request has come.
-struct Reading<'w, 'a> {
+struct SeriesReading<'w, 'a> {
     version: Version,
     /// `None`: one that is not UTF-8.
     symbols: Vec<Option<&'a str>>,
     writer: &'w mut LineWriter,
-    counts: Counts,
+    counts: SampleCounts,
 }
 
-impl<'a> Reading<'_, 'a> {
+impl<'a> SeriesReading<'_, 'a> {
     fn read_symbols(&mut self, body: &'a [u8]) -> Result<(), Malformed> {
         for field in Fields::of(body) {
             if let (4, value) = field? {

@@ -30,11 +30,11 @@ mod tags;
 use thiserror::Error;
 
 use super::{Kind, LineWriter, Metric, MetricError, Number};
-use tags::Tags;
+use tags::StatsdTags;
 
 /// What became of lines.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct StatsdCounts {
     /// Values that became lines.
     pub values: usize,
     /// Members of sets.
@@ -81,8 +81,8 @@ pub fn read_metrics(
     lines: &[u8],
     writer: &mut LineWriter,
     gauge: &mut dyn FnMut(&str, &str, GaugeChange) -> Option<f64>,
-) -> Counts {
-    let mut counts = Counts::default();
+) -> StatsdCounts {
+    let mut counts = StatsdCounts::default();
     for line in lines.split(|byte| *byte == b'\n') {
         let line = line.trim_ascii();
         if line.is_empty() {
@@ -95,31 +95,32 @@ pub fn read_metrics(
         let (mark, before) = (writer.mark(), counts.clone());
         if let Err(error) = read_line(line, writer, gauge, &mut counts) {
             writer.cut(mark);
-            counts = Counts { rejected: before.rejected + 1, error: before.error.or(Some(error)), ..before };
+            counts =
+                StatsdCounts { rejected: before.rejected + 1, error: before.error.or(Some(error)), ..before };
         }
     }
     counts
 }
 
 /// A line, taken apart.
-struct Parts<'a> {
+struct StatsdParts<'a> {
     name: &'a str,
     values: &'a str,
     kind: &'a str,
     rate: f64,
     /// The rate as it was sent, unless it is 1.
     sampled: Option<&'a str>,
-    tags: Tags<'a>,
+    tags: StatsdTags<'a>,
     millis: Option<i64>,
 }
 
-impl<'a> Parts<'a> {
-    fn of(line: &'a str, counts: &mut Counts) -> Result<Self, StatsdError> {
+impl<'a> StatsdParts<'a> {
+    fn of(line: &'a str, counts: &mut StatsdCounts) -> Result<Self, StatsdError> {
         const FORM: StatsdError = StatsdError::Syntax("it is not name:value|type");
         let mut fields = line.split('|');
         let (name, values) = fields.next().and_then(|first| first.split_once(':')).ok_or(FORM)?;
         let kind = fields.next().ok_or(FORM)?;
-        let mut tags = Tags::default();
+        let mut tags = StatsdTags::default();
         let name = tags.take_from_name(name)?;
         let mut parts = Self { name, values, kind, rate: 1.0, sampled: None, tags, millis: None };
         for field in fields {
@@ -137,7 +138,7 @@ impl<'a> Parts<'a> {
         Ok(parts)
     }
 
-    fn read(&mut self, field: &'a str, counts: &mut Counts) -> Result<(), StatsdError> {
+    fn read(&mut self, field: &'a str, counts: &mut StatsdCounts) -> Result<(), StatsdError> {
         if let Some(rate) = field.strip_prefix('@') {
             self.rate = rate.parse::<f64>().ok().filter(|rate| 0.0 < *rate && *rate <= 1.0).ok_or(RATE)?;
             self.sampled = Some(rate).filter(|_| self.rate < 1.0);
@@ -169,9 +170,9 @@ fn read_line(
     line: &[u8],
     writer: &mut LineWriter,
     gauge: &mut dyn FnMut(&str, &str, GaugeChange) -> Option<f64>,
-    counts: &mut Counts,
+    counts: &mut StatsdCounts,
 ) -> Result<(), StatsdError> {
-    let parts = Parts::of(std::str::from_utf8(line).map_err(|_| StatsdError::NotText)?, counts)?;
+    let parts = StatsdParts::of(std::str::from_utf8(line).map_err(|_| StatsdError::NotText)?, counts)?;
     for text in parts.values.split(':') {
         let number = || Number::parse(text).filter(|value| value.is_finite()).ok_or(NUMBER);
         let (kind, value) = match parts.kind {
@@ -209,7 +210,7 @@ mod tests {
 
     use super::*;
 
-    fn read(text: &str) -> (Vec<Value>, Counts) {
+    fn read(text: &str) -> (Vec<Value>, StatsdCounts) {
         let mut writer = LineWriter::new("c", 0, usize::MAX);
         let mut gauges: HashMap<String, f64> = HashMap::new();
         let counts = read_metrics(text.as_bytes(), &mut writer, &mut |name, tags, change| {
@@ -342,8 +343,8 @@ mod tests {
             let (_, counts) = read(wrong);
             assert!(counts.error.is_some(), "{wrong}");
             assert_eq!(
-                Counts { error: None, ..counts },
-                Counts { rejected: 1, ..Counts::default() },
+                StatsdCounts { error: None, ..counts },
+                StatsdCounts { rejected: 1, ..StatsdCounts::default() },
                 "{wrong}"
             );
         }

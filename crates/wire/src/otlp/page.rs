@@ -25,14 +25,15 @@ pub struct Times {
 #[must_use]
 pub fn encode(resource: Resource<'_>, page: &str, times: Times) -> Vec<u8> {
     request(resource, |scoped| {
-        let (mut family, mut help) = (None::<Family<'_>>, "");
+        let (mut family, mut help) = (None::<PageFamily<'_>>, "");
         for line in page.lines() {
             if let Some(text) = line.strip_prefix("# HELP ") {
                 help = text.split_once(' ').map_or("", |(_, help)| help);
             } else if let Some((name, kind)) = line.strip_prefix("# TYPE ").and_then(|it| it.split_once(' '))
             {
                 family.take().into_iter().for_each(|family| family.write(scoped, times));
-                family = Some(Family { name, kind, help, series: Vec::new(), points: Message::default() });
+                family =
+                    Some(PageFamily { name, kind, help, series: Vec::new(), points: Message::default() });
             } else if let (Some(family), Some(sample)) = (&mut family, Sample::read(line)) {
                 family.add(sample, times);
             }
@@ -95,7 +96,7 @@ fn unescaped(value: &str) -> String {
 }
 
 /// The family whose lines are being read.
-struct Family<'a> {
+struct PageFamily<'a> {
     name: &'a str,
     kind: &'a str,
     help: &'a str,
@@ -112,7 +113,7 @@ struct Histogram<'a> {
     buckets: Vec<(f64, f64)>,
 }
 
-impl<'a> Family<'a> {
+impl<'a> PageFamily<'a> {
     fn add(&mut self, sample: Sample<'a>, times: Times) {
         if self.kind == "histogram" {
             return self.add_part(&sample);

@@ -5,7 +5,7 @@
 //! because payloads are stepped over by their length and a command has few headers.
 //!
 //! Invariants: whatever a client declares is compared with the limits before it is waited for, so a
-//! caller that scans before each read never buffers more than [`Limits::command_bytes`] and one read;
+//! caller that scans before each read never buffers more than [`CommandLimits::command_bytes`] and one read;
 //! nothing here allocates once [`Scanner`] has met its largest command.
 
 use std::ops::Range;
@@ -18,7 +18,7 @@ const HEADER_BYTES: usize = 23;
 
 /// How much a client may send as one command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct CommandLimits {
     /// Arguments, the command's name among them.
     pub arguments: usize,
     /// Bytes of one argument.
@@ -29,7 +29,7 @@ pub struct Limits {
     pub inline_bytes: usize,
 }
 
-impl Limits {
+impl CommandLimits {
     /// For clients that may use the service.
     pub const OPEN: Self =
         Self { arguments: 64, argument_bytes: 64 << 10, command_bytes: 128 << 10, inline_bytes: 64 << 10 };
@@ -105,7 +105,7 @@ impl Scanner {
     pub fn scan<'a>(
         &'a mut self,
         input: &'a [u8],
-        limits: &Limits,
+        limits: &CommandLimits,
     ) -> Result<Option<Command<'a>>, CommandError> {
         self.spans.clear();
         let length = match input.first() {
@@ -116,7 +116,7 @@ impl Scanner {
         Ok(length.map(|length| Command { input, spans: &self.spans, length }))
     }
 
-    fn array(&mut self, input: &[u8], limits: &Limits) -> Result<Option<usize>, CommandError> {
+    fn array(&mut self, input: &[u8], limits: &CommandLimits) -> Result<Option<usize>, CommandError> {
         let Some((count, mut at)) = header(input, 0, CommandError::ArrayLength)? else { return Ok(None) };
         // As Redis has it: an empty or null array is skipped.
         let count = usize::try_from(count).unwrap_or(0);
@@ -152,7 +152,7 @@ impl Scanner {
     }
 
     /// Words between white space. Quotes have no meaning: arguments with spaces come as an array.
-    fn inline(&mut self, input: &[u8], limits: &Limits) -> Result<Option<usize>, CommandError> {
+    fn inline(&mut self, input: &[u8], limits: &CommandLimits) -> Result<Option<usize>, CommandError> {
         let within = &input[..input.len().min(limits.inline_bytes)];
         let Some(end) = memchr(b'\n', within) else {
             return if within.len() < limits.inline_bytes {
@@ -208,7 +208,7 @@ mod tests {
     use proptest::prelude::*;
 
     /// Everything in `pieces`, received one after another: the commands, and what ended them.
-    fn read(pieces: &[&[u8]], limits: &Limits) -> (Vec<Vec<Vec<u8>>>, Option<CommandError>) {
+    fn read(pieces: &[&[u8]], limits: &CommandLimits) -> (Vec<Vec<Vec<u8>>>, Option<CommandError>) {
         let (mut scanner, mut input, mut commands) = (Scanner::default(), Vec::new(), Vec::new());
         for piece in pieces {
             input.extend_from_slice(piece);
@@ -230,7 +230,7 @@ mod tests {
     }
 
     fn one(input: &[u8]) -> Result<Vec<String>, Option<CommandError>> {
-        match read(&[input], &Limits::OPEN) {
+        match read(&[input], &CommandLimits::OPEN) {
             (commands, None) if commands.len() == 1 => {
                 Ok(commands[0].iter().map(|word| String::from_utf8_lossy(word).into_owned()).collect())
             }
@@ -271,7 +271,7 @@ mod tests {
 
     #[test]
     fn fault_55_what_is_declared_is_judged_before_it_is_waited_for() {
-        let before = Limits::BEFORE_AUTH;
+        let before = CommandLimits::BEFORE_AUTH;
         for (input, open, closed) in [
             (&b"*65\r\n"[..], Some(CommandError::ArrayLength), Some(CommandError::ArrayLength)),
             (b"*9\r\n", None, Some(CommandError::ArrayLength)),
@@ -284,16 +284,16 @@ mod tests {
             ),
             (b"*1\r\n*1\r\n*1\r\n", Some(CommandError::NotBulk(b'*')), Some(CommandError::NotBulk(b'*'))),
         ] {
-            assert_eq!(read(&[input], &Limits::OPEN), (vec![], open), "{}", input.escape_ascii());
+            assert_eq!(read(&[input], &CommandLimits::OPEN), (vec![], open), "{}", input.escape_ascii());
             assert_eq!(read(&[input], &before), (vec![], closed), "{}", input.escape_ascii());
         }
         let half = [&b"$65535\r\n"[..], &vec![b'x'; 65_535], b"\r\n"].concat();
         let whole = [&b"*2\r\n"[..], &half, &half].concat();
-        assert_eq!(read(&[&whole], &Limits::OPEN), (vec![], Some(CommandError::TooLarge)));
-        let line = vec![b'x'; Limits::OPEN.inline_bytes];
-        assert_eq!(read(&[&line], &Limits::OPEN), (vec![], Some(CommandError::InlineTooLong)));
+        assert_eq!(read(&[&whole], &CommandLimits::OPEN), (vec![], Some(CommandError::TooLarge)));
+        let line = vec![b'x'; CommandLimits::OPEN.inline_bytes];
+        assert_eq!(read(&[&line], &CommandLimits::OPEN), (vec![], Some(CommandError::InlineTooLong)));
         let words = b"x ".repeat(65);
-        assert_eq!(read(&[&words, b"\n"], &Limits::OPEN), (vec![], Some(CommandError::ArrayLength)));
+        assert_eq!(read(&[&words, b"\n"], &CommandLimits::OPEN), (vec![], Some(CommandError::ArrayLength)));
     }
 
     /// Bytes that are often commands: valid ones, broken ones, noise.
@@ -315,7 +315,8 @@ mod tests {
             .prop_map(|parts| parts.concat())
     }
 
-    const SMALL: Limits = Limits { arguments: 8, argument_bytes: 16, command_bytes: 64, inline_bytes: 24 };
+    const SMALL: CommandLimits =
+        CommandLimits { arguments: 8, argument_bytes: 16, command_bytes: 64, inline_bytes: 24 };
 
     proptest! {
         #[test]
@@ -328,7 +329,7 @@ mod tests {
             let starts = std::iter::once(0).chain(cuts.iter().copied());
             let ends = cuts.iter().copied().chain(std::iter::once(input.len()));
             let pieces: Vec<&[u8]> = starts.zip(ends).map(|(start, end)| &input[start..end]).collect();
-            for limits in [Limits::OPEN, SMALL] {
+            for limits in [CommandLimits::OPEN, SMALL] {
                 let whole = read(&[&input], &limits);
                 prop_assert_eq!(&read(&pieces, &limits), &whole);
                 let bytes: Vec<&[u8]> = input.chunks(1).collect();

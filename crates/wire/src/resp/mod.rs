@@ -15,5 +15,5 @@
 mod command;
 mod reply;
 
-pub use command::{Command, CommandError, Limits, Scanner};
+pub use command::{Command, CommandError, CommandLimits, Scanner};
 pub use reply::{Encoder, Protocol};

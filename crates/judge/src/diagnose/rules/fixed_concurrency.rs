@@ -64,20 +64,20 @@ pub(in super::super) fn pool(evidence: &Evidence) -> Option<Cause> {
 }
 
 /// One load.
-struct Level {
+struct ConcurrencyLevel {
     load: f64,
     rate: f64,
     reply_us: f64,
 }
 
 /// The loads with the medians over their repeats: one disturbed repeat hides no plateau.
-fn levels(steps: &[&StepEvidence]) -> Vec<Level> {
+fn levels(steps: &[&StepEvidence]) -> Vec<ConcurrencyLevel> {
     let mut loads: Vec<f64> = steps.iter().map(|s| s.step.load()).collect();
     loads.sort_by(f64::total_cmp);
     loads.dedup();
     let of = |load: f64| {
         let at = || steps.iter().filter(move |s| s.step.load() == load);
-        Level {
+        ConcurrencyLevel {
             load,
             rate: median(at().map(|s| s.step.throughput.mean).collect()),
             reply_us: median(at().map(|s| s.step.response.mean_us).collect()),

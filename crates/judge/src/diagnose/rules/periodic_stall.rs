@@ -8,7 +8,7 @@
 //! low, and a period counts when some bound leaves spikes at even distances; that a period found by
 //! chance would be the same in most steps, at low load and at high, is what the rule rests on.
 
-use tidegate_algorithms::stats::autocorrelation::{self, Period};
+use tidegate_algorithms::stats::autocorrelation::{self, Periodicity};
 
 use super::super::{Cause, CauseName, Evidence, StepEvidence};
 use crate::record::StepRecord;
@@ -98,7 +98,7 @@ fn spikes_above(largest: &[f64], bound: f64, median: f64) -> Option<(f64, f64, f
     if count < 3 || count > largest.len() / 3 {
         return None;
     }
-    let Period { lag, correlation, .. } = autocorrelation::period(&widened(&edges), 3)?;
+    let Periodicity { lag, correlation, .. } = autocorrelation::period(&widened(&edges), 3)?;
     // The edges' own spacing must agree, or the lag is a coincidence of a few spikes.
     let spacing = spacing(&edges)?;
     let heights: Vec<f64> = largest.iter().filter(|v| **v > bound).map(|v| v - median).collect();

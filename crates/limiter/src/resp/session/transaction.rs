@@ -12,15 +12,15 @@
 use tidegate_net::stats::Route;
 use tidegate_wire::resp::Command;
 
-use super::super::batch::Batch;
-use super::super::commands::{self, Kind, Spec};
-use super::super::outcome::Outcome;
+use super::super::batch::PipelineBatch;
+use super::super::commands::{self, CommandKind, Spec};
+use super::super::outcome::CommandOutcome;
 use super::{Session, done, refuse};
 
 /// The commands between MULTI and EXEC.
 #[derive(Debug, Default)]
 pub(super) struct Transaction {
-    queued: Batch,
+    queued: PipelineBatch,
     /// Whether one was refused, so that none is run.
     spoilt: bool,
 }
@@ -38,31 +38,33 @@ impl Session {
         mut transaction: Transaction,
         found: Option<(&'static Spec, Route)>,
         command: Command<'_>,
-        batch: &mut Batch,
-    ) -> Outcome {
+        batch: &mut PipelineBatch,
+    ) -> CommandOutcome {
         let taken = found.filter(|(spec, _)| spec.takes(command.arguments()));
         let kind = taken.map(|(spec, _)| spec.kind);
         let route = found.map_or(Route::OTHER, |(_, route)| route);
-        if self.is_closed() || kind == Some(Kind::Quit) {
+        if self.is_closed() || kind == Some(CommandKind::Quit) {
             return self.answer_now(found, command, batch);
         }
         match kind {
-            Some(Kind::Exec) if transaction.spoilt => batch.answer(self.protocol, |out| {
+            Some(CommandKind::Exec) if transaction.spoilt => batch.answer(self.protocol, |out| {
                 (route, refuse(out, "EXECABORT Transaction discarded because of previous errors."))
             }),
-            Some(Kind::Exec) => {
+            Some(CommandKind::Exec) => {
                 batch.answer(self.protocol, |out| {
                     out.array(transaction.queued.len());
-                    (route, Outcome::Done)
+                    (route, CommandOutcome::Done)
                 });
                 batch.append(transaction.queued);
-                Outcome::Done
+                CommandOutcome::Done
             }
-            Some(Kind::Discard) => batch.answer(self.protocol, |out| (route, done(out))),
+            Some(CommandKind::Discard) => batch.answer(self.protocol, |out| (route, done(out))),
             _ => {
                 let refusal = match found {
-                    Some((Spec { kind: Kind::Multi, .. }, _)) => Some("ERR MULTI calls can not be nested"),
-                    Some((Spec { kind: Kind::Hello | Kind::Auth, .. }, _)) => {
+                    Some((Spec { kind: CommandKind::Multi, .. }, _)) => {
+                        Some("ERR MULTI calls can not be nested")
+                    }
+                    Some((Spec { kind: CommandKind::Hello | CommandKind::Auth, .. }, _)) => {
                         Some("ERR Command not allowed inside a transaction")
                     }
                     _ if !transaction.queued.takes_more() => {
@@ -75,7 +77,7 @@ impl Session {
                     None => self.queue(&mut transaction.queued, found, command, batch),
                 };
                 // As in Redis, MULTI in MULTI is refused and spoils nothing.
-                transaction.spoilt |= outcome != Outcome::Done && kind != Some(Kind::Multi);
+                transaction.spoilt |= outcome != CommandOutcome::Done && kind != Some(CommandKind::Multi);
                 self.transaction = Some(transaction);
                 outcome
             }
@@ -86,18 +88,18 @@ impl Session {
     /// wrong number of arguments.
     fn queue(
         &mut self,
-        queued: &mut Batch,
+        queued: &mut PipelineBatch,
         found: Option<(&'static Spec, Route)>,
         command: Command<'_>,
-        batch: &mut Batch,
-    ) -> Outcome {
+        batch: &mut PipelineBatch,
+    ) -> CommandOutcome {
         match found {
             Some((spec, _)) if spec.takes(command.arguments()) => {
                 self.answer_now(found, command, queued);
                 batch.answer(self.protocol, |out| {
                     out.simple("QUEUED");
                     // The command itself is counted when it is run.
-                    (commands::route_of(Kind::Multi), Outcome::Done)
+                    (commands::route_of(CommandKind::Multi), CommandOutcome::Done)
                 })
             }
             _ => self.answer_now(found, command, batch),

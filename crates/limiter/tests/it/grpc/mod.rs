@@ -16,7 +16,7 @@ use serde_json::json;
 use tidegate_access::tokens::{Credential, Scope, TokensInForce};
 use tidegate_algorithms::policy::{parse, parse_sources};
 use tidegate_limiter::engine::Engine;
-use tidegate_limiter::grpc::{Service, TEMPLATES};
+use tidegate_limiter::grpc::{GrpcService, TEMPLATES};
 use tidegate_limiter::no_match::OnNoMatch;
 use tidegate_limiter::policy_set::{AttributeSources, FileLayer, PolicySet};
 use tidegate_limiter::tally::Tallies;
@@ -34,7 +34,9 @@ use tidegate_store::guard::{Guard, GuardConfig};
 use tidegate_store::memory::Memory;
 use tidegate_store::redis::{Redis, RedisConfig};
 use tidegate_store::shared::Shared;
-use tidegate_wire::rls::{self, Code, Descriptor, Entry, Hits, Override, Request, Response, Unit};
+use tidegate_wire::rls::{
+    self, Descriptor, Entry, Hits, Override, RateLimitCode as Code, Request, Response, Unit,
+};
 
 struct Running {
     address: SocketAddr,
@@ -107,7 +109,7 @@ async fn start_answering(
     let listen = ListenConfig::new("127.0.0.1:0".parse().unwrap(), NonZeroUsize::MIN);
     let listeners = Listeners::bind(&listen).unwrap();
     let address = listeners.address();
-    let service = Service::new(Arc::new(engine), drain.clone(), tokens);
+    let service = GrpcService::new(Arc::new(engine), drain.clone(), tokens);
     Server::new(service, config, gate).start_http2(&cores, listeners);
     drain.advance(Stage::Ready);
     let stream = tokio::net::TcpStream::connect(address).await.unwrap();
@@ -158,7 +160,7 @@ fn request(descriptors: Vec<Descriptor>) -> Request {
 
 /// (code, limit, remaining) of each descriptor.
 fn told(response: &Response) -> Vec<(Code, u32, u32)> {
-    let of = |status: &rls::Status| {
+    let of = |status: &rls::DescriptorStatus| {
         let limit = status.current_limit.as_ref().map_or(0, |limit| limit.requests_per_unit);
         (status.code(), limit, status.limit_remaining)
     };

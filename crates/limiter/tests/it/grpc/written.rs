@@ -1,6 +1,6 @@
 //! What a client can make Envoy send: nothing of it is an error.
 
-use tidegate_wire::rls::{Code, Descriptor, Entry, Hits};
+use tidegate_wire::rls::{Descriptor, Entry, Hits, RateLimitCode as Code};
 
 use super::{descriptor, request, start, told};
 

@@ -28,8 +28,8 @@ use bytes::{Buf, Bytes};
 use http::{Request, Response, header};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 
-use self::plain::Found;
 pub use self::plain::Plain;
+use self::plain::PlainRead;
 use self::send::{READ_BYTES, WRITE_BYTES, append, poll_once, put, while_connected, write};
 use crate::clock::monotonic;
 use crate::connection::Sweep;
@@ -42,7 +42,7 @@ use crate::http::{Body, BoxError, Handle, RequestBody};
 
 /// How the short way ends.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum ShortWayEnd {
     /// The connection is over.
     Close,
     /// The bytes that were not served are back in the stream: hyper goes on.
@@ -52,7 +52,11 @@ pub(super) enum End {
 }
 
 /// Serves requests that arrive whole until the connection ends or one does not.
-pub(super) async fn serve<S, H>(io: &mut DeadlineIo<S>, connection: &Connection<H>, sweep: &mut Sweep) -> End
+pub(super) async fn serve<S, H>(
+    io: &mut DeadlineIo<S>,
+    connection: &Connection<H>,
+    sweep: &mut Sweep,
+) -> ShortWayEnd
 where
     S: AsyncRead + AsyncWrite + Unpin,
     H: Handle,
@@ -61,7 +65,7 @@ where
         Ok(end) => end,
         Err(error) => {
             tracing::debug!(%error, peer = %connection.peer().address, "connection ended early");
-            End::Close
+            ShortWayEnd::Close
         }
     }
 }
@@ -70,7 +74,7 @@ async fn exchange<S, H>(
     io: &mut DeadlineIo<S>,
     connection: &Connection<H>,
     sweep: &mut Sweep,
-) -> Result<End, BoxError>
+) -> Result<ShortWayEnd, BoxError>
 where
     S: AsyncRead + AsyncWrite + Unpin,
     H: Handle,
@@ -79,12 +83,12 @@ where
     loop {
         if input.opening && input.bytes.starts_with(PREFACE) {
             io.unread(input.bytes);
-            return Ok(End::Http2);
+            return Ok(ShortWayEnd::Http2);
         }
         let next = std::future::poll_fn(|cx| match input.parse(connection.config().max_target_bytes) {
-            Parsed::Request(request) => Poll::Ready(Ok(Next::Request(request))),
-            Parsed::Doubtful => Poll::Ready(Ok(Next::HandOver)),
-            Parsed::Incomplete => poll_more(io, &mut input, &mut output, connection, sweep, cx),
+            ParsedInput::Request(request) => Poll::Ready(Ok(Next::Request(request))),
+            ParsedInput::Doubtful => Poll::Ready(Ok(Next::HandOver)),
+            ParsedInput::Incomplete => poll_more(io, &mut input, &mut output, connection, sweep, cx),
         });
         let request = match next.await? {
             Next::Request(request) => request,
@@ -98,12 +102,12 @@ where
             Next::HandOver => {
                 write(io, &mut output).await?;
                 io.unread(input.bytes);
-                return Ok(End::Hyper);
+                return Ok(ShortWayEnd::Hyper);
             }
-            Next::Gone => return Ok(End::Close),
+            Next::Gone => return Ok(ShortWayEnd::Close),
             Next::Swept => {
                 io.shutdown().await?;
-                return Ok(End::Close);
+                return Ok(ShortWayEnd::Close);
             }
         };
         input.opening = false;
@@ -111,7 +115,7 @@ where
         // In a box, so that a connection has room for it only while there is a request that must wait.
         let responding = Box::pin(respond(io, &mut input.bytes, &mut output, connection, request));
         if !responding.await? {
-            return Ok(End::Close);
+            return Ok(ShortWayEnd::Close);
         }
     }
 }
@@ -233,10 +237,10 @@ fn answer_at_once<H: Handle>(connection: &Connection<H>, read: &[u8], output: &m
     while answered < read.len() && output.len() < WRITE_BYTES {
         let next =
             plain::read(&read[answered..], connection.config().max_target_bytes, |found| match found {
-                Found::Request(request, bytes) => {
+                PlainRead::Request(request, bytes) => {
                     connection.answer_at_once(&request, Unwritten::new(output)).then_some(bytes)
                 }
-                Found::Incomplete | Found::Doubtful => None,
+                PlainRead::Incomplete | PlainRead::Doubtful => None,
             });
         let Some(bytes) = next else { break };
         answered += bytes;
@@ -246,7 +250,7 @@ fn answer_at_once<H: Handle>(connection: &Connection<H>, read: &[u8], output: &m
 
 /// What the input begins with.
 #[expect(clippy::large_enum_variant, reason = "one at a time, on the stack, on its way to the service")]
-enum Parsed {
+enum ParsedInput {
     /// A request, taken off the input.
     Request(Request<RequestBody>),
     /// Nothing, or part of a request.
@@ -268,18 +272,18 @@ impl Input {
     }
 
     /// Takes a request off.
-    fn parse(&mut self, max_target_bytes: usize) -> Parsed {
+    fn parse(&mut self, max_target_bytes: usize) -> ParsedInput {
         if self.bytes.is_empty() || self.may_become_preface() {
-            return Parsed::Incomplete;
+            return ParsedInput::Incomplete;
         }
         let input = &mut self.bytes;
         let (parsed, bytes) = plain::read(input, max_target_bytes, |found| match found {
-            Found::Request(plain, bytes) => match plain.to_request(input) {
-                Some(request) => (Parsed::Request(request), bytes),
-                None => (Parsed::Doubtful, 0),
+            PlainRead::Request(plain, bytes) => match plain.to_request(input) {
+                Some(request) => (ParsedInput::Request(request), bytes),
+                None => (ParsedInput::Doubtful, 0),
             },
-            Found::Incomplete => (Parsed::Incomplete, 0),
-            Found::Doubtful => (Parsed::Doubtful, 0),
+            PlainRead::Incomplete => (ParsedInput::Incomplete, 0),
+            PlainRead::Doubtful => (ParsedInput::Doubtful, 0),
         });
         input.advance(bytes);
         parsed

@@ -1,7 +1,7 @@
 //! Reading a request that lies whole in a buffer, without taking it apart.
 //!
 //! Only a simple request is read here ([`crate::http::framing::Judged::simple`]) whose body is there and has a
-//! length. Anything else is [`Found::Doubtful`]: it goes the other way, where it is judged again and
+//! length. Anything else is [`PlainRead::Doubtful`]: it goes the other way, where it is judged again and
 //! refused, if it must be.
 
 use std::mem::MaybeUninit;
@@ -24,7 +24,7 @@ pub struct Plain<'a> {
 }
 
 /// What a buffer begins with.
-pub(super) enum Found<'a> {
+pub(super) enum PlainRead<'a> {
     /// A request, and how many bytes it takes.
     Request(Plain<'a>, usize),
     /// Part of a request.
@@ -34,26 +34,27 @@ pub(super) enum Found<'a> {
 }
 
 /// Gives `take` what `input` begins with. The fields' table is on the stack, hence the closure.
-pub(super) fn read<R>(input: &[u8], max_target_bytes: usize, take: impl FnOnce(Found<'_>) -> R) -> R {
+pub(super) fn read<R>(input: &[u8], max_target_bytes: usize, take: impl FnOnce(PlainRead<'_>) -> R) -> R {
     let mut fields = [const { MaybeUninit::uninit() }; MAX_FIELDS];
     let mut head = httparse::Request::new(&mut []);
     let head_bytes = match head.parse_with_uninit_headers(input, &mut fields) {
         Ok(httparse::Status::Complete(bytes)) => bytes,
-        Ok(httparse::Status::Partial) => return take(Found::Incomplete),
-        Err(_) => return take(Found::Doubtful),
+        Ok(httparse::Status::Partial) => return take(PlainRead::Incomplete),
+        Err(_) => return take(PlainRead::Doubtful),
     };
     let length = match judge(&head, &input[..head_bytes], max_target_bytes) {
         Ok(Judged { body: Framing::Length(length), simple: true, .. }) => usize::try_from(length).ok(),
         _ => None,
     };
     let (Some(length), Some(method), Some(target)) = (length, head.method, head.path) else {
-        return take(Found::Doubtful);
+        return take(PlainRead::Doubtful);
     };
     match input[head_bytes..].get(..length) {
-        Some(body) => {
-            take(Found::Request(Plain { method, target, fields: head.headers, body }, head_bytes + length))
-        }
-        None => take(Found::Incomplete),
+        Some(body) => take(PlainRead::Request(
+            Plain { method, target, fields: head.headers, body },
+            head_bytes + length,
+        )),
+        None => take(PlainRead::Incomplete),
     }
 }
 

@@ -90,7 +90,8 @@ impl<H: Handle> Connection<H> {
         let (outbox, peer) = (Arc::clone(connection.outbox()), connection.peer().clone());
         let activity = connection.shared_activity();
         let drain = connection.drain().clone();
-        let mut watch = Watch::new(Arc::clone(&outbox), connection.shared_activity(), connection.config());
+        let mut watch =
+            IdleWatch::new(Arc::clone(&outbox), connection.shared_activity(), connection.config());
         let mut turn = Turn::new(outbox);
         let builder = builder(turn.executor(), connection.config(), connection.may_upgrade());
         // In a box: hyper hands this future on several times before it is first polled, and what a
@@ -122,9 +123,9 @@ impl<H: Handle> Connection<H> {
                 }
                 () = timer.as_mut() => {
                     match watch.look(monotonic()) {
-                        Found::Nothing => {}
-                        Found::Idle => protocol.as_mut().graceful_shutdown(),
-                        Found::Late => break,
+                        OverdueCheck::Nothing => {}
+                        OverdueCheck::Idle => protocol.as_mut().graceful_shutdown(),
+                        OverdueCheck::Late => break,
                     }
                     timer.as_mut().reset(watch.next().into());
                 }
@@ -150,7 +151,7 @@ where
 }
 
 /// Looks at a connection from time to time: whether it is idle, and whether its peer takes what it asked for.
-struct Watch {
+struct IdleWatch {
     outbox: Arc<Outbox>,
     activity: Arc<Activity>,
     idle_timeout: Duration,
@@ -165,7 +166,7 @@ struct Watch {
 }
 
 /// What was found.
-enum Found {
+enum OverdueCheck {
     Nothing,
     /// It has been idle for so long that it is told to go.
     Idle,
@@ -173,7 +174,7 @@ enum Found {
     Late,
 }
 
-impl Watch {
+impl IdleWatch {
     fn new(outbox: Arc<Outbox>, activity: Arc<Activity>, config: &HttpConfig) -> Self {
         let idle_timeout = config.idle_timeout;
         let opened = activity.idle_since();
@@ -194,30 +195,30 @@ impl Watch {
         self.idle_at.min(self.turn_at)
     }
 
-    fn look(&mut self, now: Instant) -> Found {
+    fn look(&mut self, now: Instant) -> OverdueCheck {
         if now >= self.turn_at {
             if self.outbox.is_late() {
                 self.activity.stats().connections.cut(Cut::Write);
-                return Found::Late;
+                return OverdueCheck::Late;
             }
             self.turn_at = now + self.outbox.patience();
         }
         if now < self.idle_at {
-            return Found::Nothing;
+            return OverdueCheck::Nothing;
         }
         if self.told {
-            return Found::Late;
+            return OverdueCheck::Late;
         }
         if !self.outbox.is_idle() {
             self.busy_at = now;
         }
         self.idle_at = self.activity.idle_since().max(self.busy_at) + self.idle_timeout;
         if self.idle_at > now {
-            return Found::Nothing;
+            return OverdueCheck::Nothing;
         }
         self.told = true;
         self.idle_at = now + LAST_WORDS;
         self.activity.stats().connections.cut(Cut::Idle);
-        Found::Idle
+        OverdueCheck::Idle
     }
 }

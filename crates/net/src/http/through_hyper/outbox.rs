@@ -129,7 +129,7 @@ impl Outbox {
     {
         let turn = self.turn.load(Relaxed);
         self.pieces[turn].fetch_add(1, Relaxed);
-        Bytes::from_owner(Piece { bytes, turn, outbox: Arc::clone(self), _holds: holds })
+        Bytes::from_owner(QueuedPiece { bytes, turn, outbox: Arc::clone(self), _holds: holds })
     }
 
     /// Begins the next turn, one patience after the last; true if a piece is left of the turn before.
@@ -144,20 +144,20 @@ impl Outbox {
 }
 
 /// Bytes in the protocol's queue.
-struct Piece<T> {
+struct QueuedPiece<T> {
     bytes: Bytes,
     turn: usize,
     outbox: Arc<Outbox>,
     _holds: T,
 }
 
-impl<T> AsRef<[u8]> for Piece<T> {
+impl<T> AsRef<[u8]> for QueuedPiece<T> {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
 }
 
-impl<T> Drop for Piece<T> {
+impl<T> Drop for QueuedPiece<T> {
     fn drop(&mut self) {
         self.outbox.pieces[self.turn].fetch_sub(1, Relaxed);
     }

@@ -26,8 +26,8 @@ use crate::http::{Body, BoxError};
 /// other kinds have ended before hyper sees them.
 pub(in crate::http) struct Outgoing {
     body: Body,
-    watch: Option<Watch>,
-    _streaming: Option<Streaming>,
+    watch: Option<ReplyWatch>,
+    _streaming: Option<StreamingReply>,
 }
 
 /// How long a reply that breaks off waits for the connection's task. A timer ends behind all that is to be done on its core by then,
@@ -35,7 +35,7 @@ pub(in crate::http) struct Outgoing {
 const LAST_PAUSE: Duration = Duration::from_millis(5);
 
 /// What HTTP/2 keeps of a reply.
-struct Watch {
+struct ReplyWatch {
     outbox: Arc<Outbox>,
     delivery: Arc<Delivery>,
     /// The next piece is marked already.
@@ -53,7 +53,7 @@ struct Break {
 
 impl Outgoing {
     pub(in crate::http) fn new(body: Body, activity: &Arc<Activity>) -> Self {
-        let streaming = matches!(body, Body::Streamed(_)).then(|| Streaming(Arc::clone(activity)));
+        let streaming = matches!(body, Body::Streamed(_)).then(|| StreamingReply(Arc::clone(activity)));
         Self { body, watch: None, _streaming: streaming }
     }
 
@@ -65,7 +65,7 @@ impl Outgoing {
             Some(charge) if !bytes.is_empty() => charged(bytes, charge),
             _ => bytes,
         });
-        let watch = (!matches!(body, Body::Empty)).then(|| Watch {
+        let watch = (!matches!(body, Body::Empty)).then(|| ReplyWatch {
             outbox: Arc::clone(outbox),
             delivery: outbox.begin(),
             is_marked,
@@ -99,7 +99,7 @@ impl Outgoing {
     }
 }
 
-impl Watch {
+impl ReplyWatch {
     /// The end of a reply that breaks off.
     fn poll_cut(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         if let Some(Break { at, timer, .. }) = &mut self.cut {
@@ -120,9 +120,9 @@ pub(in crate::http) fn charged(bytes: Bytes, charge: Charge) -> Bytes {
     Bytes::from_owner(Charged(bytes, charge))
 }
 
-struct Streaming(Arc<Activity>);
+struct StreamingReply(Arc<Activity>);
 
-impl Drop for Streaming {
+impl Drop for StreamingReply {
     fn drop(&mut self) {
         self.0.idle_from(monotonic());
     }

@@ -29,14 +29,14 @@ pub(super) const MAX_STREAMS: u32 = 256;
 /// Most answers of a turn: as many as a connection may have requests.
 const MOST: usize = MAX_STREAMS as usize;
 
-type Answer = Pin<Box<dyn Future<Output = ()> + Send>>;
+type TurnAnswer = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// The answers that are to be given when hyper has read what there is.
 pub(super) struct Turn {
     outbox: Arc<Outbox>,
-    answers: Arc<Mutex<Vec<Answer>>>,
+    answers: Arc<Mutex<Vec<TurnAnswer>>>,
     /// The answers of this turn; empty between turns.
-    taken: Vec<Answer>,
+    taken: Vec<TurnAnswer>,
 }
 
 impl Turn {
@@ -67,7 +67,7 @@ impl Turn {
 /// Collects what hyper executes.
 #[derive(Clone)]
 pub(super) struct Collect {
-    answers: Weak<Mutex<Vec<Answer>>>,
+    answers: Weak<Mutex<Vec<TurnAnswer>>>,
     outbox: Weak<Outbox>,
 }
 
@@ -76,7 +76,7 @@ where
     F: Future<Output = ()> + Send + 'static,
 {
     fn execute(&self, future: F) {
-        let answer: Answer = Box::pin(future);
+        let answer: TurnAnswer = Box::pin(future);
         // Without an outbox the connection is over, and so is what it asked.
         let Some(outbox) = self.outbox.upgrade() else { return };
         if let Some(is_over) = outbox.executed_tunnel() {

@@ -87,18 +87,18 @@ pub(super) fn decode(input: &mut &[u8]) -> Option<(u64, State)> {
             let excess = if tag == 1 { 0 } else { narrow(input)? };
             State::Bucket(bucket::Debt::new(tat, interval, burst, excess))
         }
-        2 => State::FixedWindow(fixed_window::Count {
+        2 => State::FixedWindow(fixed_window::WindowCount {
             end: Tick(number(input)?),
             count: narrow(input)?,
             seconds: seconds(input)?,
         }),
-        3 => State::SlidingCounter(sliding_counter::Counts {
+        3 => State::SlidingCounter(sliding_counter::SlidingCounts {
             start: Tick(number(input)?),
             previous: narrow(input)?,
             current: narrow(input)?,
             seconds: seconds(input)?,
         }),
-        4 => State::Calendar(calendar::Count {
+        4 => State::Calendar(calendar::CalendarCount {
             end: Wall(number(input)?),
             count: narrow(input)?,
             period: if byte(input)? == 0 { Period::Day } else { Period::Month },

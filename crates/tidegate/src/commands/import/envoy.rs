@@ -27,7 +27,7 @@ use std::fmt::Write;
 use serde_json::{Map, Value, json};
 use tidegate_algorithms::policy::{self, MAX_NAME_BYTES, MAX_WINDOW_SECONDS, Pattern};
 use tidegate_limiter::policy_set::MAX_POLICIES;
-use tidegate_wire::envoy_limits::{Descriptor, Domain, RateLimit, Read, read};
+use tidegate_wire::envoy_limits::{Domain, DomainRead, LimitRule, RateLimit, read};
 use tidegate_wire::yaml::{Finding, Position};
 
 use super::product::inline;
@@ -37,7 +37,7 @@ const RESERVED: [&str; 2] = ["domain", "descriptor_keys"];
 
 /// A file's rules as policies.
 #[derive(Debug)]
-pub(super) struct Imported {
+pub(super) struct ImportedPolicies {
     /// The text of a configuration file.
     pub(super) toml: String,
     /// How many policies it has.
@@ -47,8 +47,8 @@ pub(super) struct Imported {
 }
 
 /// Imports `bytes`, which come from the file called `name`.
-pub(super) fn import(bytes: &[u8], name: &str) -> Result<Imported, Vec<Finding>> {
-    let Read { domain, mut warnings } = read(bytes)?;
+pub(super) fn import(bytes: &[u8], name: &str) -> Result<ImportedPolicies, Vec<Finding>> {
+    let DomainRead { domain, mut warnings } = read(bytes)?;
     let mut translator = Translator::of(&domain);
     translator.siblings(&domain.descriptors, &mut Vec::new());
     let Translator { rules, mut mistakes, .. } = translator;
@@ -69,7 +69,7 @@ pub(super) fn import(bytes: &[u8], name: &str) -> Result<Imported, Vec<Finding>>
     for (rule, policy) in rules.iter().zip(&policies) {
         write_policy(&mut toml, rule, policy);
     }
-    Ok(Imported { toml, policies: policies.len(), warnings })
+    Ok(ImportedPolicies { toml, policies: policies.len(), warnings })
 }
 
 fn finding(place: Position, path: &str, problem: impl Into<String>, accepted: impl Into<String>) -> Finding {
@@ -89,7 +89,7 @@ struct Step {
 
 /// A limit with everything that its policy says.
 struct Rule<'a> {
-    descriptor: &'a Descriptor,
+    descriptor: &'a LimitRule,
     limit: &'a RateLimit,
     name: String,
     matches: Map<String, Value>,
@@ -111,7 +111,7 @@ impl<'a> Translator<'a> {
     }
 
     /// Translates all of `siblings`, below `steps`. As deep as the file, which is bounded.
-    fn siblings(&mut self, siblings: &'a [Descriptor], steps: &mut Vec<Step>) {
+    fn siblings(&mut self, siblings: &'a [LimitRule], steps: &mut Vec<Step>) {
         for (index, descriptor) in siblings.iter().enumerate() {
             let wrong = |problem, accepted: String| {
                 finding(descriptor.place, &format!("{}.key", descriptor.path), problem, accepted)
@@ -132,7 +132,7 @@ impl<'a> Translator<'a> {
         }
     }
 
-    fn limit(&mut self, descriptor: &'a Descriptor, limit: &'a RateLimit, steps: &[Step]) {
+    fn limit(&mut self, descriptor: &'a LimitRule, limit: &'a RateLimit, steps: &[Step]) {
         let path = format!("{}.rate_limit", descriptor.path);
         let Some(quota) = limit.quota else {
             if let Some((_, place)) = limit.replaces.first() {
@@ -183,7 +183,7 @@ impl<'a> Translator<'a> {
 }
 
 /// What the sibling at `index` asks of its entry, after `steps`.
-fn step(siblings: &[Descriptor], index: usize, steps: &[Step]) -> Step {
+fn step(siblings: &[LimitRule], index: usize, steps: &[Step]) -> Step {
     let own = &siblings[index];
     let before = steps.iter().filter(|step| step.key == own.key).count();
     let attribute = if before == 0 { own.key.clone() } else { format!("{}#{}", own.key, before + 1) };

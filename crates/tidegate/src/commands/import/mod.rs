@@ -159,7 +159,7 @@ fn import_envoy(path: &Path) -> Result<Imported, Refused> {
     let located = |findings: Vec<Finding>| -> Vec<Located> {
         findings.into_iter().map(|finding| Located { file: Arc::clone(&name), finding }).collect()
     };
-    let envoy::Imported { toml, policies, warnings } =
+    let envoy::ImportedPolicies { toml, policies, warnings } =
         envoy::import(&bytes, &name).map_err(|mistakes| Refused::Mistakes(located(mistakes)))?;
     let counts = format!("policies: {policies}");
     Ok(Imported { toml, counts, warnings: located(warnings), missing: Vec::new() })

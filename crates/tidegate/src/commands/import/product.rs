@@ -17,20 +17,20 @@ use crate::config::{self, Environment, File, Flags};
 
 /// Where a document comes from.
 #[derive(Clone, Debug)]
-pub(super) struct Source {
+pub(super) struct SourceLocation {
     pub(super) file: Arc<str>,
     pub(super) place: Position,
 }
 
 /// A table of the file that is being made, its keys in the order in which they are written.
 #[derive(Debug)]
-pub(super) struct Document {
-    pub(super) source: Source,
+pub(super) struct ProductTable {
+    pub(super) source: SourceLocation,
     pub(super) fields: Vec<(&'static str, Value)>,
 }
 
-impl Document {
-    pub(super) fn new(source: Source) -> Self {
+impl ProductTable {
+    pub(super) fn new(source: SourceLocation) -> Self {
         Self { source, fields: Vec::new() }
     }
 
@@ -45,10 +45,10 @@ impl Document {
 /// Everything that is being made.
 #[derive(Debug, Default)]
 pub(super) struct Product {
-    pub(super) listeners: Vec<Document>,
-    pub(super) upstreams: Vec<Document>,
-    pub(super) policies: Vec<Document>,
-    pub(super) routes: Vec<Document>,
+    pub(super) listeners: Vec<ProductTable>,
+    pub(super) upstreams: Vec<ProductTable>,
+    pub(super) policies: Vec<ProductTable>,
+    pub(super) routes: Vec<ProductTable>,
     /// Attributes of limits, and the sources of their values.
     pub(super) attributes: Vec<(String, Value)>,
     names: BTreeSet<String>,
@@ -58,12 +58,12 @@ pub(super) struct Product {
 
 impl Product {
     /// Something has no effect here, or another one.
-    pub(super) fn differs(&mut self, source: &Source, path: &str, problem: impl Into<String>) {
+    pub(super) fn differs(&mut self, source: &SourceLocation, path: &str, problem: impl Into<String>) {
         self.warnings.push(located(source, path, problem.into(), String::new()));
     }
 
     /// Something was not understood.
-    pub(super) fn lacks(&mut self, source: &Source, path: &str, problem: impl Into<String>) {
+    pub(super) fn lacks(&mut self, source: &SourceLocation, path: &str, problem: impl Into<String>) {
         self.missing.push(located(source, path, problem.into(), String::new()));
     }
 
@@ -100,7 +100,7 @@ impl Product {
             }
         }
         for (table, documents) in lists {
-            for Document { source, fields } in documents {
+            for ProductTable { source, fields } in documents {
                 let _infallible =
                     writeln!(toml, "\n# {}:{}\n[[{table}]]", comment(&source.file), source.place.line);
                 for (name, value) in fields {
@@ -120,12 +120,12 @@ impl Product {
 }
 
 /// What the server would refuse of `toml`, at the places that its documents come from.
-fn refused(toml: &str, lists: &[(&str, &Vec<Document>)]) -> Vec<Located> {
+fn refused(toml: &str, lists: &[(&str, &Vec<ProductTable>)]) -> Vec<Located> {
     let file = File { name: "", bytes: toml.as_bytes() };
     let Err(mistakes) = config::load(Some(file), &Environment::default(), &Flags::default()) else {
         return Vec::new();
     };
-    let unknown = Source { file: "".into(), place: Position { line: 1, column: 1 } };
+    let unknown = SourceLocation { file: "".into(), place: Position { line: 1, column: 1 } };
     let located = |mistake: &config::Mistake| {
         let document = lists.iter().find_map(|(table, documents)| {
             let (index, rest) = mistake.path.strip_prefix(table)?.strip_prefix('[')?.split_once(']')?;
@@ -138,7 +138,7 @@ fn refused(toml: &str, lists: &[(&str, &Vec<Document>)]) -> Vec<Located> {
     mistakes.list().iter().map(located).collect()
 }
 
-fn located(source: &Source, path: &str, problem: String, accepted: String) -> Located {
+fn located(source: &SourceLocation, path: &str, problem: String, accepted: String) -> Located {
     let finding = Finding { place: source.place, path: path.to_owned(), problem, accepted };
     Located { file: Arc::clone(&source.file), finding }
 }

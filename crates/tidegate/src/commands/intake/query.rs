@@ -61,7 +61,7 @@ pub struct Query {
 
 /// The part of the answer that is drawn.
 #[derive(Deserialize)]
-struct Answer {
+struct QueryAnswer {
     agg: String,
     start: i64,
     end: i64,
@@ -117,8 +117,8 @@ impl Query {
         if reply.status().is_success() { Ok(text) } else { Err(refusal(client.url(), reply.status(), &text)) }
     }
 
-    fn draw(&self, answer: &Answer, out: &mut dyn Write) -> io::Result<()> {
-        let Answer { agg, start, end, step, lines, complete, .. } = answer;
+    fn draw(&self, answer: &QueryAnswer, out: &mut dyn Write) -> io::Result<()> {
+        let QueryAnswer { agg, start, end, step, lines, complete, .. } = answer;
         let s = if *lines == 1 { "" } else { "s" };
         writeln!(
             out,

@@ -162,7 +162,7 @@ impl Saturate {
     /// # Errors
     /// When the flags or the scenario are wrong, nothing could be measured, or a file not be written.
     pub fn run(&self, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
-        let plan::Plan { mut job, course, thresholds, profiles, scenario, requests, digest } =
+        let plan::SaturationPlan { mut job, course, thresholds, profiles, scenario, requests, digest } =
             plan::plan(self)?;
         let (_, options) = job.resolve()?;
         if self.attended && !options.target.ip().is_loopback() {

@@ -13,7 +13,7 @@ use super::Saturate;
 use crate::commands::load::{named_scenario, request_timeout};
 
 /// All that a run needs.
-pub(super) struct Plan {
+pub(super) struct SaturationPlan {
     pub(super) job: Job,
     pub(super) course: Course,
     pub(super) thresholds: Vec<Threshold>,
@@ -27,7 +27,7 @@ pub(super) struct Plan {
     pub(super) digest: String,
 }
 
-pub(super) fn plan(args: &Saturate) -> anyhow::Result<Plan> {
+pub(super) fn plan(args: &Saturate) -> anyhow::Result<SaturationPlan> {
     let (text, data) = match &args.scenario {
         Some(name) => {
             args.request.only_connection()?;
@@ -57,7 +57,7 @@ pub(super) fn plan(args: &Saturate) -> anyhow::Result<Plan> {
     };
     let digest = digest(&job.scenario, job.data.as_deref())?;
     let requests = scenario.requests_in_words(&options.exchange);
-    Ok(Plan { job, course, thresholds, profiles, scenario: scenario.name, requests, digest })
+    Ok(SaturationPlan { job, course, thresholds, profiles, scenario: scenario.name, requests, digest })
 }
 
 fn settings(args: &Saturate) -> Settings {

@@ -18,12 +18,12 @@ use crate::commands::terminal::{self, Canvas, say};
 
 /// Shows a run.
 pub(super) struct Screen {
-    shown: Arc<Mutex<Shown>>,
+    shown: Arc<Mutex<ShownRun>>,
     redraw: bool,
     profiles: Vec<usize>,
 }
 
-struct Shown {
+struct ShownRun {
     target: String,
     mode: Mode,
     levels: Vec<Level>,
@@ -35,7 +35,7 @@ struct Shown {
 
 impl Screen {
     pub(super) fn new(target: &str, redraw: bool, profiles: Vec<usize>) -> Self {
-        let shown = Shown {
+        let shown = ShownRun {
             target: target.to_owned(),
             mode: Mode::Closed { think_us: 0 },
             levels: Vec::new(),
@@ -98,7 +98,7 @@ impl Spectator<Cluster> for Screen {
     }
 }
 
-impl Shown {
+impl ShownRun {
     fn draw(&mut self, progress: Option<&Progress>) {
         let running = progress.map(|now| Running {
             load: self.load,

@@ -31,21 +31,21 @@ pub(super) fn list(folder: &Path) -> Vec<Value> {
     listed.map(|it| json!({ "name": it.name, "bytes": it.bytes, "at_unix_ms": it.at_ms })).collect()
 }
 
-struct Found {
+struct FoundReport {
     name: String,
     bytes: u64,
     at_ms: u64,
 }
 
 /// All of them; a folder that is not there has none. A run under way has an empty file, which is no report yet.
-fn found(folder: &Path) -> Vec<Found> {
+fn found(folder: &Path) -> Vec<FoundReport> {
     let entries = fs::read_dir(folder).into_iter().flatten().take(MAX_SEEN).flatten();
     let report = |entry: fs::DirEntry| {
         let name = entry.file_name().into_string().ok().filter(|name| is_name(name))?;
         // Of the entry itself: a link is no report.
         let known = entry.metadata().ok().filter(|known| known.is_file() && known.len() > 0)?;
         let since = known.modified().ok()?.duration_since(UNIX_EPOCH).unwrap_or_default();
-        Some(Found { name, bytes: known.len(), at_ms: u64::try_from(since.as_millis()).ok()? })
+        Some(FoundReport { name, bytes: known.len(), at_ms: u64::try_from(since.as_millis()).ok()? })
     };
     entries.filter_map(report).collect()
 }

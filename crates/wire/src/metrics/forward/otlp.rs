@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn a_partial_success_is_read() {
-        let counts = crate::metrics::otlp::Counts { rejected: 3, ..Default::default() };
+        let counts = crate::metrics::otlp::ExportCounts { rejected: 3, ..Default::default() };
         assert_eq!(rejected(&crate::metrics::otlp::exported(&counts)), 3);
         let below_zero = b"\x0a\x0b\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01";
         for other in [b"".as_slice(), b"\xff", b"plain text", below_zero] {

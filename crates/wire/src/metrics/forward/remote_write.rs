@@ -62,22 +62,22 @@ pub fn encode<'a>(lines: impl Iterator<Item = &'a [u8]>, sums: &mut Sums) -> Enc
 }
 
 /// The samples of a series, by their times.
-type Samples = BTreeMap<i64, f64>;
+type SeriesSamples = BTreeMap<i64, f64>;
 
 /// The series of a request in the order in which they came, each without its samples and with them.
 #[derive(Default)]
 struct AllSeries {
-    list: Vec<(Message, Samples)>,
+    list: Vec<(Message, SeriesSamples)>,
     /// Where a series is in the list, by its number and whether it is of deltas.
     places: HashMap<(u64, bool), usize>,
 }
 
 impl AllSeries {
-    fn samples(&mut self, series: (u64, bool), labels: Message) -> &mut Samples {
+    fn samples(&mut self, series: (u64, bool), labels: Message) -> &mut SeriesSamples {
         let place = match self.places.entry(series) {
             Entry::Occupied(known) => *known.get(),
             Entry::Vacant(new) => {
-                self.list.push((labels, Samples::new()));
+                self.list.push((labels, SeriesSamples::new()));
                 *new.insert(self.list.len() - 1)
             }
         };
@@ -85,7 +85,7 @@ impl AllSeries {
     }
 }
 
-fn add_sum(samples: &mut Samples, added: Added, sum: f64) {
+fn add_sum(samples: &mut SeriesSamples, added: Added, sum: f64) {
     match added {
         Added::First([zero, at]) => samples.extend([(zero, 0.0), (at, sum)]),
         Added::Sample(at) => samples.extend([(at, sum)]),

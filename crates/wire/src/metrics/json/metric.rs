@@ -11,12 +11,12 @@ use super::Name;
 use crate::metrics::{Kind, LineWriter, MAX_TAGS, Metric, MetricError, Number, rfc3339};
 
 /// Names and values of a metric's tags. One vector serves all metrics of a batch.
-pub(super) type Tags<'de> = Vec<(Cow<'de, str>, Cow<'de, str>)>;
+pub(super) type MetricTags<'de> = Vec<(Cow<'de, str>, Cow<'de, str>)>;
 
 /// Reads one metric and writes its line.
 pub(super) struct MetricSeed<'r, 'de> {
     pub(super) writer: &'r mut LineWriter,
-    pub(super) tags: &'r mut Tags<'de>,
+    pub(super) tags: &'r mut MetricTags<'de>,
 }
 
 impl<'de> DeserializeSeed<'de> for MetricSeed<'_, 'de> {
@@ -29,7 +29,7 @@ impl<'de> DeserializeSeed<'de> for MetricSeed<'_, 'de> {
 
 /// What has been read of a metric.
 #[derive(Default)]
-struct Fields<'de> {
+struct MetricFields<'de> {
     name: Option<Cow<'de, str>>,
     value: Option<Number>,
     kind: Option<Kind>,
@@ -47,7 +47,7 @@ impl<'de> Visitor<'de> for MetricSeed<'_, 'de> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let mut fields = Fields::default();
+        let mut fields = MetricFields::default();
         while let Some(field) = map.next_key()? {
             fields.read(field, &mut map, self.tags)?;
         }
@@ -55,13 +55,13 @@ impl<'de> Visitor<'de> for MetricSeed<'_, 'de> {
     }
 }
 
-impl<'de> Fields<'de> {
+impl<'de> MetricFields<'de> {
     /// Reads the value of `field`. Only what is not JSON is an error here.
     fn read<A: MapAccess<'de>>(
         &mut self,
         field: Field,
         map: &mut A,
-        tags: &mut Tags<'de>,
+        tags: &mut MetricTags<'de>,
     ) -> Result<(), A::Error> {
         let Some(word) = field.word() else { return map.next_value::<IgnoredAny>().map(drop) };
         let bit = 1 << field as u8;
@@ -114,7 +114,7 @@ impl<'de> Fields<'de> {
         self.error.get_or_insert(error);
     }
 
-    fn write(self, tags: &Tags<'de>, writer: &mut LineWriter) -> Result<(), MetricError> {
+    fn write(self, tags: &MetricTags<'de>, writer: &mut LineWriter) -> Result<(), MetricError> {
         if let Some(error) = self.error {
             return Err(error);
         }
@@ -192,7 +192,7 @@ impl<'de> Deserialize<'de> for Field {
 }
 
 /// Reads the tags of a metric.
-struct TagsSeed<'r, 'de>(&'r mut Tags<'de>);
+struct TagsSeed<'r, 'de>(&'r mut MetricTags<'de>);
 
 impl<'de> DeserializeSeed<'de> for TagsSeed<'_, 'de> {
     type Value = Result<(), MetricError>;

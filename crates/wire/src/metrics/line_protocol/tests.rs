@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
-fn read(text: &[u8]) -> (Vec<Value>, Counts) {
+fn read(text: &[u8]) -> (Vec<Value>, PointCounts) {
     let mut writer = LineWriter::new("c", 0, usize::MAX);
     let counts = read_points(text, Precision::Nanoseconds, &mut writer).unwrap();
     let lines = String::from_utf8(writer.finish().bytes).unwrap();
@@ -25,7 +25,7 @@ fn fields_become_lines() {
     let (lines, counts) = read(
         b"# a comment\n\ncpu,host=a\\ b,re\\,g=\\x usage=81.5,idle=18i,up=true,name=\"x \\\" y\",n=3u 1795420800000000000\r\nload value=-.5e1\n",
     );
-    assert_eq!(counts, Counts { fields: 5, texts: 1, ..Counts::default() });
+    assert_eq!(counts, PointCounts { fields: 5, texts: 1, ..PointCounts::default() });
     let tags = json!({"host": "a b", "re,g": "\\x"});
     let expected = [
         ("cpu.usage", 81.5, &tags),

@@ -3,7 +3,7 @@
 use prost::Message;
 use serde_json::json;
 
-use super::Counts;
+use super::ExportCounts;
 
 #[derive(Clone, PartialEq, Message)]
 struct Exported {
@@ -21,7 +21,7 @@ struct PartialSuccess {
 
 /// `google.rpc.Status`
 #[derive(Clone, PartialEq, Message)]
-struct Status {
+struct RpcStatus {
     #[prost(int32, tag = "1")]
     code: i32,
     #[prost(string, tag = "2")]
@@ -30,7 +30,7 @@ struct Status {
 
 /// `ExportMetricsServiceResponse` in protobuf.
 #[must_use]
-pub fn exported(counts: &Counts) -> Vec<u8> {
+pub fn exported(counts: &ExportCounts) -> Vec<u8> {
     let partial_success = counts.is_partial().then(|| PartialSuccess {
         rejected_data_points: i64::try_from(counts.left_out()).unwrap_or(i64::MAX),
         error_message: counts.reason(),
@@ -40,7 +40,7 @@ pub fn exported(counts: &Counts) -> Vec<u8> {
 
 /// The same in JSON.
 #[must_use]
-pub fn exported_json(counts: &Counts) -> Vec<u8> {
+pub fn exported_json(counts: &ExportCounts) -> Vec<u8> {
     let reply = if counts.is_partial() {
         // A number of 64 bits is a text there.
         json!({ "partialSuccess": {
@@ -56,7 +56,7 @@ pub fn exported_json(counts: &Counts) -> Vec<u8> {
 /// Why a request was refused, in protobuf: `code` is gRPC's.
 #[must_use]
 pub fn refused(code: u16, message: &str) -> Vec<u8> {
-    Status { code: code.into(), message: message.to_owned() }.encode_to_vec()
+    RpcStatus { code: code.into(), message: message.to_owned() }.encode_to_vec()
 }
 
 /// The same in JSON.

@@ -6,11 +6,11 @@ use serde_json::{Value, json};
 
 use super::*;
 
-fn read(request: &Value) -> Result<(Vec<Value>, Counts), ExportError> {
+fn read(request: &Value) -> Result<(Vec<Value>, ExportCounts), ExportError> {
     read_protobuf(&from_json(request.to_string().as_bytes()).unwrap())
 }
 
-fn read_protobuf(body: &[u8]) -> Result<(Vec<Value>, Counts), ExportError> {
+fn read_protobuf(body: &[u8]) -> Result<(Vec<Value>, ExportCounts), ExportError> {
     let mut writer = LineWriter::new("c", 7, 1 << 20);
     let counts = read_request(body, &mut writer)?;
     let text = String::from_utf8(writer.finish().bytes).unwrap();
@@ -47,7 +47,7 @@ fn numbers_become_lines_with_the_attributes_of_both() {
         {"name": "jobs", "sum": {"aggregationTemporality": 1, "dataPoints": [{"asInt": -3}]}},
     ])))
     .unwrap();
-    assert_eq!(counts, Counts { points: 3, exemplars: 2, ..Counts::default() });
+    assert_eq!(counts, ExportCounts { points: 3, exemplars: 2, ..ExportCounts::default() });
     let tags = json!({"service.name": "shop", "list": "[1,\"\\\"\"]", "bytes": "AA==", "host": "a",
         "otel.scope.name": "lib", "otel.scope.version": "2", "otel.scope.short": "true"});
     for (line, (name, value, kind)) in
@@ -126,7 +126,7 @@ fn a_summary_without_recent_observations_keeps_its_count_and_its_sum() {
     let found: Vec<_> =
         lines.iter().map(|line| (line["name"].as_str().unwrap(), line["value"].as_f64().unwrap())).collect();
     assert_eq!(found, [("wait_count", 16.0), ("wait_sum", 10.5)]);
-    assert_eq!(counts, Counts { points: 1, empty_quantiles: 2, ..Counts::default() });
+    assert_eq!(counts, ExportCounts { points: 1, empty_quantiles: 2, ..ExportCounts::default() });
     assert!(!counts.is_partial(), "it is no error of the sender's");
 }
 

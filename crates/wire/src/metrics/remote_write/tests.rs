@@ -73,7 +73,7 @@ fn label(name: &str, value: &str) -> Label {
     Label { name: name.to_owned(), value: value.to_owned() }
 }
 
-fn read(version: Version, body: &[u8]) -> Result<(Vec<Value>, Counts), RequestError> {
+fn read(version: Version, body: &[u8]) -> Result<(Vec<Value>, SampleCounts), RequestError> {
     let mut writer = LineWriter::new("c", 0, 1 << 20);
     let counts = read_request(version, body, &mut writer)?;
     let text = String::from_utf8(writer.finish().bytes).unwrap();
@@ -85,8 +85,15 @@ fn samples() -> Vec<Sample> {
     (0..).zip(values).map(|(timestamp, value)| Sample { value, timestamp }).collect()
 }
 
-fn expected() -> Counts {
-    Counts { samples: 2, stale: 1, not_finite: 2, histograms: 1, exemplars: 2, ..Counts::default() }
+fn expected() -> SampleCounts {
+    SampleCounts {
+        samples: 2,
+        stale: 1,
+        not_finite: 2,
+        histograms: 1,
+        exemplars: 2,
+        ..SampleCounts::default()
+    }
 }
 
 #[test]

@@ -9,18 +9,18 @@ const NAME_TAG: StatsdError = StatsdError::Syntax("a tag in the name is not tag=
 
 /// The tags of a line, each name once.
 #[derive(Default)]
-pub(super) struct Tags<'a> {
+pub(super) struct StatsdTags<'a> {
     /// In the order in which their names came.
-    list: Vec<(Cow<'a, str>, Values<'a>)>,
+    list: Vec<(Cow<'a, str>, TagValues<'a>)>,
     /// Values, of which a tag may have several.
     values: usize,
     bytes: usize,
 }
 
 /// The values of a tag, sorted, with commas between them: no value has one.
-type Values<'a> = Cow<'a, str>;
+type TagValues<'a> = Cow<'a, str>;
 
-impl<'a> Tags<'a> {
+impl<'a> StatsdTags<'a> {
     /// Takes the tags out of a name that has some.
     pub(super) fn take_from_name(&mut self, name: &'a str) -> Result<&'a str, StatsdError> {
         let Some(at) = name.find([',', ';']) else { return Ok(name) };

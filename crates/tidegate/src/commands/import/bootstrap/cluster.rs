@@ -5,8 +5,8 @@
 
 use serde_json::{Map, Value, json};
 
-use super::super::product::{Document, Product, Source};
-use super::Importer;
+use super::super::product::{Product, ProductTable, SourceLocation};
+use super::BootstrapImporter;
 use super::fields::{Fields, Taken};
 
 /// Keys without effect on replies.
@@ -22,9 +22,15 @@ const IGNORED: [&str; 9] = [
     "common_lb_config",
 ];
 
-impl<'y> Importer<'y> {
+impl<'y> BootstrapImporter<'y> {
     /// The upstream of a cluster, which is tried `attempts` times. `None`: it is listed.
-    pub(super) fn upstream(&mut self, name: &str, attempts: u64, by: &Source, path: &str) -> Option<String> {
+    pub(super) fn upstream(
+        &mut self,
+        name: &str,
+        attempts: u64,
+        by: &SourceLocation,
+        path: &str,
+    ) -> Option<String> {
         if let Some((upstream, known)) = self.used.get(name) {
             if *known == attempts {
                 return Some(upstream.clone());
@@ -39,7 +45,7 @@ impl<'y> Importer<'y> {
             return None;
         };
         let upstream = self.product.name(&[name]);
-        let mut document = Document::new(taken.source.clone());
+        let mut document = ProductTable::new(taken.source.clone());
         document.set("name", upstream.clone());
         cluster(&taken, &mut document, &mut self.product);
         document.set("retries", json!({ "attempts": attempts }));
@@ -49,7 +55,7 @@ impl<'y> Importer<'y> {
     }
 }
 
-fn cluster(taken: &Taken<'_>, document: &mut Document, product: &mut Product) {
+fn cluster(taken: &Taken<'_>, document: &mut ProductTable, product: &mut Product) {
     let mut fields = taken.fields(product);
     drop(fields.take("name"));
     let kind = fields.take("type");
@@ -124,7 +130,7 @@ pub(super) fn address(taken: &Taken<'_>, product: &mut Product) -> Option<String
     Some(if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") })
 }
 
-fn balance(fields: &mut Fields<'_>, document: &mut Document, product: &mut Product) {
+fn balance(fields: &mut Fields<'_>, document: &mut ProductTable, product: &mut Product) {
     let policy = fields.take("lb_policy");
     let balance = match policy.as_ref().and_then(Taken::text) {
         None | Some("ROUND_ROBIN") => "round_robin",
@@ -219,7 +225,7 @@ pub(super) fn pair<'y>(common: &mut Fields<'y>, product: &mut Product) -> [Optio
     files
 }
 
-fn checks(fields: &mut Fields<'_>, document: &mut Document, product: &mut Product) {
+fn checks(fields: &mut Fields<'_>, document: &mut ProductTable, product: &mut Product) {
     let checks = fields.list("health_checks", product);
     for further in checks.iter().skip(1) {
         product.lacks(&further.source, &further.path, "is a second check, where there is one here");
@@ -248,7 +254,7 @@ fn checks(fields: &mut Fields<'_>, document: &mut Document, product: &mut Produc
     document.set("check", Value::Object(table));
 }
 
-fn outliers(fields: &mut Fields<'_>, document: &mut Document, product: &mut Product) {
+fn outliers(fields: &mut Fields<'_>, document: &mut ProductTable, product: &mut Product) {
     let Some(mut outliers) = fields.map("outlier_detection", product) else { return };
     if let Some(number) = outliers.take("consecutive_5xx").and_then(|it| it.number()) {
         document.set("eject_after", number);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tidegate_wire::yaml::{Node, Position, Value};
 
-use super::super::product::{Product, Source};
+use super::super::product::{Product, SourceLocation};
 
 /// A map, and what of it is still to be taken.
 pub(super) struct Fields<'y> {
@@ -18,14 +18,18 @@ pub(super) struct Fields<'y> {
 #[derive(Clone)]
 pub(super) struct Taken<'y> {
     pub(super) node: &'y Node,
-    pub(super) source: Source,
+    pub(super) source: SourceLocation,
     pub(super) path: String,
 }
 
 impl<'y> Taken<'y> {
     /// The whole file.
     pub(super) fn root(node: &'y Node, file: &Arc<str>) -> Self {
-        Self { node, source: Source { file: Arc::clone(file), place: node.place }, path: String::new() }
+        Self {
+            node,
+            source: SourceLocation { file: Arc::clone(file), place: node.place },
+            path: String::new(),
+        }
     }
 
     /// As a map; anything else is one without keys, and is listed.
@@ -56,7 +60,7 @@ impl<'y> Taken<'y> {
         };
         let member = |(index, node): (usize, &'y Node)| Self {
             node,
-            source: Source { place: node.place, ..self.source.clone() },
+            source: SourceLocation { place: node.place, ..self.source.clone() },
             path: format!("{}[{index}]", self.path),
         };
         nodes.iter().enumerate().map(member).collect()
@@ -88,8 +92,8 @@ impl<'y> Taken<'y> {
 }
 
 impl<'y> Fields<'y> {
-    pub(super) fn source(&self) -> Source {
-        Source { file: Arc::clone(&self.file), place: self.place }
+    pub(super) fn source(&self) -> SourceLocation {
+        SourceLocation { file: Arc::clone(&self.file), place: self.place }
     }
 
     /// Whether everything was taken.
@@ -101,7 +105,7 @@ impl<'y> Fields<'y> {
         let index = self.left.iter().position(|(known, ..)| *known == name)?;
         let (_, place, node) = self.left.remove(index);
         let path = if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) };
-        Some(Taken { node, source: Source { file: Arc::clone(&self.file), place }, path })
+        Some(Taken { node, source: SourceLocation { file: Arc::clone(&self.file), place }, path })
     }
 
     pub(super) fn text(&mut self, name: &str) -> Option<&'y str> {

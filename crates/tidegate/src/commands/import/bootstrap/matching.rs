@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::super::pattern::Pattern;
-use super::super::product::{Document, Product};
+use super::super::product::{Product, ProductTable};
 use super::fields::{Fields, Taken};
 
 /// A route's `match`.
@@ -67,7 +67,7 @@ impl<'y> Match<'y> {
         self.conditions() == 0 && self.pattern == Pattern::below("/")
     }
 
-    pub(super) fn write(&self, route: &mut Document) {
+    pub(super) fn write(&self, route: &mut ProductTable) {
         let path = self.pattern.path();
         if path != "/*" {
             route.set("path", path);

@@ -22,12 +22,12 @@ use std::sync::Arc;
 use tidegate_wire::yaml::{Node, Value, read};
 
 use super::Imported;
-use super::product::{Document, Product, comment};
+use super::product::{Product, ProductTable, comment};
 use cluster::{address, pair};
 use fields::{Fields, Taken};
 
 /// What is made, and what is known of the whole file.
-struct Importer<'y> {
+struct BootstrapImporter<'y> {
     product: Product,
     clusters: BTreeMap<&'y str, Taken<'y>>,
     /// Upstreams of clusters, and how often they are tried.
@@ -47,7 +47,7 @@ pub(super) fn root(bytes: &[u8]) -> Option<Node> {
 
 /// Imports a bootstrap.
 pub(super) fn import(root: &Node, name: &Arc<str>) -> Imported {
-    let mut importer = Importer {
+    let mut importer = BootstrapImporter {
         product: Product::default(),
         clusters: BTreeMap::new(),
         used: BTreeMap::new(),
@@ -63,7 +63,7 @@ pub(super) fn import(root: &Node, name: &Arc<str>) -> Imported {
     importer.product.finish(&format!("# Imported from Envoy's {}.\n", comment(name)))
 }
 
-impl<'y> Importer<'y> {
+impl<'y> BootstrapImporter<'y> {
     fn resources(&mut self, mut resources: Fields<'y>) {
         for taken in resources.list("clusters", &mut self.product) {
             match taken.fields(&mut self.product).text("name") {
@@ -94,7 +94,7 @@ impl<'y> Importer<'y> {
             self.product.lacks(&taken.source, &taken.path, "has no socket_address");
             return;
         };
-        let mut document = Document::new(taken.source.clone());
+        let mut document = ProductTable::new(taken.source.clone());
         document.set("listen", listen);
         let before = self.product.missing.len();
         let chains = fields.list("filter_chains", &mut self.product);
@@ -112,7 +112,7 @@ impl<'y> Importer<'y> {
 
     /// `before`: how much was not understood before this listener. If anything of it is not, it may be what keeps
     /// somebody out, and its routes are closed.
-    fn chain(&mut self, taken: &Taken<'y>, listener: &mut Document, before: usize) {
+    fn chain(&mut self, taken: &Taken<'y>, listener: &mut ProductTable, before: usize) {
         let mut chain = taken.fields(&mut self.product);
         if let Some(socket) = chain.take("transport_socket") {
             server_tls(&socket, listener, &mut self.product);
@@ -184,7 +184,7 @@ impl<'y> Importer<'y> {
 }
 
 /// The certificate of a listener.
-fn server_tls(socket: &Taken<'_>, listener: &mut Document, product: &mut Product) {
+fn server_tls(socket: &Taken<'_>, listener: &mut ProductTable, product: &mut Product) {
     let mut fields = socket.fields(product);
     drop(fields.take("name"));
     let config = fields.map("typed_config", product);

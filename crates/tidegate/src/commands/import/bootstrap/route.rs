@@ -2,8 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
-use super::super::product::Document;
-use super::Importer;
+use super::super::product::ProductTable;
+use super::BootstrapImporter;
 use super::fields::{Fields, Taken};
 use super::matching::Match;
 
@@ -23,7 +23,7 @@ struct Edits {
     remove: [Vec<Value>; 2],
 }
 
-impl<'y> Importer<'y> {
+impl<'y> BootstrapImporter<'y> {
     /// A `route_config`.
     pub(super) fn routes(&mut self, taken: &Taken<'y>, is_guarded: bool) {
         let mut fields = taken.fields(&mut self.product);
@@ -79,8 +79,8 @@ impl<'y> Importer<'y> {
         self.is_guarded = outer_is_guarded;
     }
 
-    fn document(&mut self, host: &str, words: &str, hosts: &[String], taken: &Taken<'y>) -> Document {
-        let mut document = Document::new(taken.source.clone());
+    fn document(&mut self, host: &str, words: &str, hosts: &[String], taken: &Taken<'y>) -> ProductTable {
+        let mut document = ProductTable::new(taken.source.clone());
         let name = self.product.name(&[host, words.trim_matches('/')]);
         document.set("name", name);
         if !hosts.is_empty() {
@@ -143,7 +143,7 @@ impl<'y> Importer<'y> {
     }
 
     /// A `route` action: to a cluster, or to two by weight.
-    fn forward(&mut self, taken: &Taken<'y>, found: &Match<'y>, route: &mut Document) -> Option<()> {
+    fn forward(&mut self, taken: &Taken<'y>, found: &Match<'y>, route: &mut ProductTable) -> Option<()> {
         let mut action = taken.fields(&mut self.product);
         let attempts = self.retries(&mut action, route);
         let cluster = action.take("cluster");
@@ -173,7 +173,7 @@ impl<'y> Importer<'y> {
     }
 
     /// How often a request is tried at most.
-    fn retries(&mut self, action: &mut Fields<'y>, route: &mut Document) -> u64 {
+    fn retries(&mut self, action: &mut Fields<'y>, route: &mut ProductTable) -> u64 {
         let Some(taken) = action.take("retry_policy") else { return 1 };
         let mut policy = taken.fields(&mut self.product);
         let retries = policy.take("num_retries").and_then(|it| it.number()).unwrap_or(1);
@@ -194,7 +194,7 @@ impl<'y> Importer<'y> {
         action: &mut Fields<'y>,
         attempts: u64,
         taken: &Taken<'y>,
-        route: &mut Document,
+        route: &mut ProductTable,
     ) -> Option<()> {
         let mut clusters = action.map("weighted_clusters", &mut self.product)?;
         let mut both = Vec::new();
@@ -227,7 +227,7 @@ impl<'y> Importer<'y> {
         Some(())
     }
 
-    fn rewrite(&mut self, taken: &Taken<'y>, found: &Match<'y>, route: &mut Document) -> Option<()> {
+    fn rewrite(&mut self, taken: &Taken<'y>, found: &Match<'y>, route: &mut ProductTable) -> Option<()> {
         let text = taken.text().filter(|text| text.starts_with('/'));
         match text {
             Some(text) if found.is_exact => route.set("replace_path", text),
@@ -252,7 +252,7 @@ impl<'y> Importer<'y> {
         Some(())
     }
 
-    fn redirect(&mut self, taken: &Taken<'y>, route: &mut Document) -> Option<()> {
+    fn redirect(&mut self, taken: &Taken<'y>, route: &mut ProductTable) -> Option<()> {
         let mut redirect = taken.fields(&mut self.product);
         let status = match redirect.text("response_code") {
             None | Some("MOVED_PERMANENTLY") => 301,
@@ -275,7 +275,7 @@ impl<'y> Importer<'y> {
         Some(())
     }
 
-    fn direct(&mut self, taken: &Taken<'y>, route: &mut Document) -> Option<()> {
+    fn direct(&mut self, taken: &Taken<'y>, route: &mut ProductTable) -> Option<()> {
         let mut reply = taken.fields(&mut self.product);
         let status = reply.take("status").and_then(|it| it.number());
         let body = reply.map("body", &mut self.product);
@@ -346,7 +346,7 @@ fn percent(one: u64, other: u64) -> Option<Value> {
 }
 
 impl Edits {
-    fn write(self, route: &mut Document) {
+    fn write(self, route: &mut ProductTable) {
         let known =
             route.fields.iter().find(|(name, _)| *name == "request_fields").map(|(_, value)| value.clone());
         let host = known.and_then(|fields| fields.get("set")?.get("host").cloned());

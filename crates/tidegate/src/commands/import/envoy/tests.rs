@@ -9,11 +9,11 @@ use tidegate_algorithms::policy::{Attributes, Policy, parse};
 type Entries = Vec<(String, String)>;
 
 /// The rule that the reference service asks, by its path.
-fn chosen<'d>(descriptors: &'d [Descriptor], entries: &[(String, String)]) -> Option<&'d Descriptor> {
+fn chosen<'d>(descriptors: &'d [LimitRule], entries: &[(String, String)]) -> Option<&'d LimitRule> {
     let ((key, value), rest) = entries.split_first()?;
     let of_key = || descriptors.iter().filter(|it| it.key == *key);
     let exact = of_key().find(|it| it.value.as_deref() == Some(value.as_str()));
-    let like = |it: &&Descriptor| {
+    let like = |it: &&LimitRule| {
         it.value
             .as_deref()
             .is_some_and(|text| text.contains('*') && Pattern::like(text).matches(value.as_bytes()))
@@ -77,7 +77,7 @@ proptest! {
     ) {
         // JSON is YAML.
         let text = json!({ "domain": "d", "descriptors": rules }).to_string();
-        let Read { domain, .. } = read(text.as_bytes()).unwrap();
+        let DomainRead { domain, .. } = read(text.as_bytes()).unwrap();
         let mut translator = Translator::of(&domain);
         translator.siblings(&domain.descriptors, &mut Vec::new());
         let found = policies(&translator.rules, &mut translator.mistakes, &mut Vec::new());

@@ -2,10 +2,10 @@
 
 use serde_json::{Map, Value, json};
 
-use super::super::product::Document;
+use super::super::product::ProductTable;
 use super::Importer;
 use super::files::Node;
-use super::forward::Target;
+use super::forward::ProxyPass;
 use super::scope::Scope;
 use super::units::milliseconds;
 
@@ -18,7 +18,7 @@ impl<'n> Importer<'n> {
         &mut self,
         scope: &Scope<'n>,
         server: &Scope<'n>,
-        route: &mut Document,
+        route: &mut ProductTable,
     ) -> Option<()> {
         let Some(node) = scope.one("auth_request").filter(|it| it.argument() != Some("off")) else {
             return Some(());
@@ -27,7 +27,7 @@ impl<'n> Importer<'n> {
             let location = location_of(server, path)?;
             let block = location.block.as_deref()?;
             let pass = block.iter().find(|node| node.name == "proxy_pass")?;
-            Some((path, block, pass, Target::of(pass)?))
+            Some((path, block, pass, ProxyPass::of(pass)?))
         });
         let Some((path, block, pass, target)) = asked else {
             let problem = "is not understood here: a location = with a proxy_pass without variables is";

@@ -5,10 +5,10 @@
 
 use serde_json::{Map, Value, json};
 
-use super::super::product::Document;
+use super::super::product::ProductTable;
 use super::Importer;
 use super::files::Node;
-use super::forward::Target;
+use super::forward::ProxyPass;
 use super::scope::Scope;
 
 /// Fields that servers are told whatever the route says, with the variables that say the same.
@@ -25,7 +25,12 @@ const TOLD: [(&str, &[&str]); 9] = [
 ];
 
 impl<'n> Importer<'n> {
-    pub(super) fn request_fields(&mut self, target: &Target<'n>, scope: &Scope<'n>, route: &mut Document) {
+    pub(super) fn request_fields(
+        &mut self,
+        target: &ProxyPass<'n>,
+        scope: &Scope<'n>,
+        route: &mut ProductTable,
+    ) {
         let (mut set, mut remove) = (Map::new(), Vec::new());
         let mut names_host = false;
         for node in scope.all("proxy_set_header") {
@@ -78,7 +83,7 @@ impl<'n> Importer<'n> {
         })
     }
 
-    pub(super) fn response_fields(&mut self, scope: &Scope<'n>, route: &mut Document) {
+    pub(super) fn response_fields(&mut self, scope: &Scope<'n>, route: &mut ProductTable) {
         let mut add = Map::new();
         for node in scope.all("add_header") {
             let (name, value) = match node.words()[..] {
@@ -106,7 +111,13 @@ impl<'n> Importer<'n> {
     }
 }
 
-fn put(route: &mut Document, key: &'static str, pairs: Map<String, Value>, how: &str, remove: Vec<Value>) {
+fn put(
+    route: &mut ProductTable,
+    key: &'static str,
+    pairs: Map<String, Value>,
+    how: &str,
+    remove: Vec<Value>,
+) {
     let mut edits = Map::new();
     if !remove.is_empty() {
         edits.insert("remove".to_owned(), Value::Array(remove));

@@ -13,7 +13,7 @@ use tidegate_algorithms::policy::Pattern;
 use tidegate_wire::nginx_conf::{Directive, read};
 use tidegate_wire::yaml::{Finding, MAX_BYTES, Position};
 
-use super::super::product::Source;
+use super::super::product::SourceLocation;
 use super::super::{Located, Refused};
 
 /// Most files that include one another in a row.
@@ -36,8 +36,8 @@ pub(super) struct Node {
 }
 
 impl Node {
-    pub(super) fn source(&self) -> Source {
-        Source { file: Arc::clone(&self.file), place: self.place }
+    pub(super) fn source(&self) -> SourceLocation {
+        SourceLocation { file: Arc::clone(&self.file), place: self.place }
     }
 
     /// The arguments as texts, for matching.

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::super::product::Document;
+use super::super::product::ProductTable;
 use super::Importer;
 use super::files::Node;
 use super::location::Location;
@@ -14,14 +14,14 @@ use super::upstream::Destination;
 const MAX_BODY: u64 = 1 << 20;
 
 /// A `proxy_pass` in its parts.
-pub(super) struct Target<'n> {
+pub(super) struct ProxyPass<'n> {
     pub(super) is_tls: bool,
     pub(super) authority: &'n str,
     /// What takes the place of the location's own path; none: the path stays.
     pub(super) uri: Option<&'n str>,
 }
 
-impl<'n> Target<'n> {
+impl<'n> ProxyPass<'n> {
     /// `None`: it is not understood.
     pub(super) fn of(node: &'n Node) -> Option<Self> {
         let url = node.argument().filter(|url| !url.contains('$'))?;
@@ -56,9 +56,9 @@ impl<'n> Importer<'n> {
         node: &'n Node,
         location: &Location<'n>,
         scope: &Scope<'n>,
-        route: &mut Document,
+        route: &mut ProductTable,
     ) -> Option<()> {
-        let Some(target) = Target::of(node) else {
+        let Some(target) = ProxyPass::of(node) else {
             let problem =
                 "is not understood here: a scheme, a host or an upstream, and a path without variables are";
             self.product.lacks(&node.source(), "proxy_pass", problem);
@@ -91,7 +91,7 @@ impl<'n> Importer<'n> {
         node: &Node,
         location: &Location<'_>,
         uri: Option<&str>,
-        route: &mut Document,
+        route: &mut ProductTable,
     ) -> Option<()> {
         let Some(uri) = uri else { return Some(()) };
         if location.is_exact() {
@@ -114,7 +114,7 @@ impl<'n> Importer<'n> {
         Some(())
     }
 
-    fn sizes_and_times(&mut self, scope: &Scope<'n>, route: &mut Document) {
+    fn sizes_and_times(&mut self, scope: &Scope<'n>, route: &mut ProductTable) {
         match scope.one("client_max_body_size") {
             None => route.set("max_body_bytes", MAX_BODY),
             Some(node) => match node.argument().and_then(bytes) {

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::super::product::Document;
+use super::super::product::ProductTable;
 use super::Importer;
 use super::files::Node;
 use super::scope::Scope;
@@ -85,7 +85,7 @@ impl<'n> Importer<'n> {
     }
 
     /// The policies that a route's directives ask for.
-    pub(super) fn limits(&mut self, scope: &Scope<'n>, route: &mut Document) {
+    pub(super) fn limits(&mut self, scope: &Scope<'n>, route: &mut ProductTable) {
         let mut policies: Vec<Value> = Vec::new();
         for node in scope.all("limit_req") {
             policies.extend(self.limit_req(node, scope).map(Value::from));
@@ -183,7 +183,7 @@ impl<'n> Importer<'n> {
             }
             None => {
                 let name = self.product.name(&[zone]);
-                let mut document = Document::new(node.source());
+                let mut document = ProductTable::new(node.source());
                 document.set("name", name.clone());
                 document.fields.extend(fields);
                 self.product.policies.push(document);

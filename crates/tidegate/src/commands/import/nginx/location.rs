@@ -3,12 +3,12 @@
 use serde_json::json;
 
 use super::super::pattern::{Kind, Pattern, is_swapped};
-use super::super::product::Document;
+use super::super::product::ProductTable;
 use super::Importer;
 use super::files::Node;
 use super::known::Context;
 use super::scope::Scope;
-use super::server::Server;
+use super::server::NginxServer;
 
 /// Directives that keep somebody out, and that are not understood. What they guard is not opened by leaving them out.
 const CLOSING: [&str; 10] = [
@@ -82,7 +82,7 @@ impl<'n> Location<'n> {
 
 impl<'n> Importer<'n> {
     /// The routes of a server's locations, and one for all paths that none of them takes.
-    pub(super) fn locations(&mut self, server: &Server<'n>, scope: &Scope<'n>) {
+    pub(super) fn locations(&mut self, server: &NginxServer<'n>, scope: &Scope<'n>) {
         let nodes = scope.innermost().iter().filter(|node| node.name == "location");
         let mut known: Vec<Location<'n>> = Vec::new();
         for node in nodes {
@@ -114,7 +114,7 @@ impl<'n> Importer<'n> {
         }
     }
 
-    fn location(&mut self, server: &Server<'n>, location: &Location<'n>, outer: &Scope<'n>) {
+    fn location(&mut self, server: &NginxServer<'n>, location: &Location<'n>, outer: &Scope<'n>) {
         let node = location.node;
         let Some(block) = &node.block else { return };
         self.survey(block, Context::Location);
@@ -146,8 +146,8 @@ impl<'n> Importer<'n> {
     }
 
     /// A route with a name, hosts and a path.
-    pub(super) fn route(&mut self, node: &Node, server: &Server<'n>, path: &str) -> Document {
-        let mut route = Document::new(node.source());
+    pub(super) fn route(&mut self, node: &Node, server: &NginxServer<'n>, path: &str) -> ProductTable {
+        let mut route = ProductTable::new(node.source());
         let name = self.product.name(&[server.name(), path.trim_end_matches("/*").trim_matches('/')]);
         route.set("name", name);
         if !server.hosts.is_empty() {
@@ -160,7 +160,7 @@ impl<'n> Importer<'n> {
     }
 
     /// What no location takes, nginx looks for among files.
-    fn rest(&mut self, server: &Server<'n>, scope: &Scope<'n>) {
+    fn rest(&mut self, server: &NginxServer<'n>, scope: &Scope<'n>) {
         let mut route = self.route(server.node, server, "/*");
         route.set("respond", json!({ "status": 404 }));
         self.product.routes.push(route);
@@ -173,8 +173,8 @@ impl<'n> Importer<'n> {
 }
 
 /// A route in the place of one that is not understood, so that no other one takes its requests.
-fn closed(route: Document) -> Document {
-    let mut closed = Document::new(route.source);
+fn closed(route: ProductTable) -> ProductTable {
+    let mut closed = ProductTable::new(route.source);
     closed
         .fields
         .extend(route.fields.into_iter().filter(|(name, _)| ["name", "host", "path"].contains(name)));

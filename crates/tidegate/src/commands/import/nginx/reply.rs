@@ -2,14 +2,19 @@
 
 use serde_json::json;
 
-use super::super::product::Document;
+use super::super::product::ProductTable;
 use super::Importer;
 use super::files::Node;
 use super::scope::Scope;
 
 impl<'n> Importer<'n> {
     /// Completes a route that answers by itself. `None`: it is listed.
-    pub(super) fn reply(&mut self, node: &'n Node, scope: &Scope<'n>, route: &mut Document) -> Option<()> {
+    pub(super) fn reply(
+        &mut self,
+        node: &'n Node,
+        scope: &Scope<'n>,
+        route: &mut ProductTable,
+    ) -> Option<()> {
         let (status, text) = match node.words()[..] {
             [url] if url.starts_with("http") => (302, Some(url)),
             [code] => (code.parse::<u16>().ok().unwrap_or(0), None),

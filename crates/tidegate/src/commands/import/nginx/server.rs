@@ -10,14 +10,14 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use serde_json::{Value, json};
 
-use super::super::product::Document;
+use super::super::product::ProductTable;
 use super::Importer;
 use super::files::Node;
 use super::known::Context;
 use super::scope::Scope;
 
 /// A server, and what it is found by.
-pub(super) struct Server<'n> {
+pub(super) struct NginxServer<'n> {
     pub(super) node: &'n Node,
     block: &'n [Node],
     listens: Vec<Listen>,
@@ -37,7 +37,7 @@ struct Listen {
     is_default: bool,
 }
 
-impl Server<'_> {
+impl NginxServer<'_> {
     /// For the names of its routes.
     pub(super) fn name(&self) -> &str {
         self.names.first().map_or("all", |name| name.trim_start_matches(['*', '.']))
@@ -47,7 +47,7 @@ impl Server<'_> {
 impl<'n> Importer<'n> {
     pub(super) fn servers(&mut self, nodes: &'n [Node], http: &Scope<'n>) {
         let blocks = nodes.iter().filter(|node| node.name == "server");
-        let mut servers: Vec<Server<'n>> = blocks.filter_map(|node| self.server_block(node)).collect();
+        let mut servers: Vec<NginxServer<'n>> = blocks.filter_map(|node| self.server_block(node)).collect();
         self.listeners(&servers, http);
         servers.retain(|server| server.redirects_to.is_none());
         self.hosts(&mut servers);
@@ -63,7 +63,7 @@ impl<'n> Importer<'n> {
         }
     }
 
-    fn server_block(&mut self, node: &'n Node) -> Option<Server<'n>> {
+    fn server_block(&mut self, node: &'n Node) -> Option<NginxServer<'n>> {
         let block = node.block.as_deref()?;
         self.survey(block, Context::Server);
         let mut listens = Vec::new();
@@ -83,7 +83,7 @@ impl<'n> Importer<'n> {
         let names = block.iter().filter(|node| node.name == "server_name").flat_map(Node::words);
         let names: Vec<&str> = names.filter(|name| !matches!(*name, "_" | "")).collect();
         let redirects_to = https_port(block);
-        Some(Server {
+        Some(NginxServer {
             node,
             block,
             listens,
@@ -96,8 +96,8 @@ impl<'n> Importer<'n> {
 
     /// One listener for each address. Its certificate is that of its first or default server; those of others are shown
     /// for the names in them.
-    fn listeners(&mut self, servers: &[Server<'n>], http: &Scope<'n>) {
-        let mut by_address: BTreeMap<SocketAddr, Vec<(&Server<'n>, Listen)>> = BTreeMap::new();
+    fn listeners(&mut self, servers: &[NginxServer<'n>], http: &Scope<'n>) {
+        let mut by_address: BTreeMap<SocketAddr, Vec<(&NginxServer<'n>, Listen)>> = BTreeMap::new();
         for server in servers {
             for listen in &server.listens {
                 by_address.entry(listen.address).or_default().push((server, *listen));
@@ -107,7 +107,7 @@ impl<'n> Importer<'n> {
             let Some((first, listen)) = here.iter().find(|(_, it)| it.is_default).or(here.first()) else {
                 continue;
             };
-            let mut listener = Document::new(first.node.source());
+            let mut listener = ProductTable::new(first.node.source());
             listener.set("listen", address.to_string());
             let redirect =
                 first.redirects_to.filter(|_| here.iter().all(|(it, _)| it.redirects_to.is_some()));
@@ -140,12 +140,12 @@ impl<'n> Importer<'n> {
     /// A listener has the rules about clients' certificates of one server. What another one guards by others is closed.
     fn same_clients(
         &mut self,
-        first: &Server<'n>,
-        other: &Server<'n>,
+        first: &NginxServer<'n>,
+        other: &NginxServer<'n>,
         address: SocketAddr,
         http: &Scope<'n>,
     ) {
-        let of = |server: &Server<'n>, name: &str| {
+        let of = |server: &NginxServer<'n>, name: &str| {
             http.within(server.block).one(name).and_then(Node::argument).unwrap_or_default()
         };
         let asks = ["ssl_verify_client", "ssl_client_certificate"];
@@ -156,7 +156,7 @@ impl<'n> Importer<'n> {
         }
     }
 
-    fn certificate(&mut self, scope: &Scope<'n>, listener: &mut Document) {
+    fn certificate(&mut self, scope: &Scope<'n>, listener: &mut ProductTable) {
         for (there, here) in [
             ("ssl_certificate", "tls_certificate"),
             ("ssl_certificate_key", "tls_key"),
@@ -187,7 +187,7 @@ impl<'n> Importer<'n> {
 
     /// Gives each server the hosts of its routes. What nginx gives to an address's default server, because no name
     /// fits, goes to the first of them here: its routes are for all hosts.
-    fn hosts(&mut self, servers: &mut Vec<Server<'n>>) {
+    fn hosts(&mut self, servers: &mut Vec<NginxServer<'n>>) {
         let mut taken: BTreeSet<String> = BTreeSet::new();
         let mut has_default = false;
         let defaults = defaults(servers);
@@ -248,7 +248,7 @@ impl<'n> Importer<'n> {
         });
     }
 
-    fn server(&mut self, server: &Server<'n>, scope: &Scope<'n>) {
+    fn server(&mut self, server: &NginxServer<'n>, scope: &Scope<'n>) {
         let Some(reply) = server.block.iter().find(|node| node.name == "return") else {
             return self.locations(server, scope);
         };
@@ -269,7 +269,7 @@ fn pair(scope: &Scope<'_>) -> Option<Value> {
 }
 
 /// The default servers of all addresses, in the file's order.
-fn defaults(servers: &[Server<'_>]) -> Vec<usize> {
+fn defaults(servers: &[NginxServer<'_>]) -> Vec<usize> {
     let mut defaults = BTreeMap::new();
     for (index, server) in servers.iter().enumerate() {
         for listen in &server.listens {
@@ -283,7 +283,7 @@ fn defaults(servers: &[Server<'_>]) -> Vec<usize> {
     indices.into_iter().collect()
 }
 
-fn addresses(server: &Server<'_>) -> impl Iterator<Item = SocketAddr> {
+fn addresses(server: &NginxServer<'_>) -> impl Iterator<Item = SocketAddr> {
     server.listens.iter().map(|listen| listen.address)
 }
 

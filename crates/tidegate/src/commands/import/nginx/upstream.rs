@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use super::super::product::{Document, Source};
+use super::super::product::{ProductTable, SourceLocation};
 use super::Importer;
 use super::files::Node;
 use super::scope::Scope;
@@ -77,7 +77,7 @@ impl<'n> Importer<'n> {
         let block = self.upstreams.blocks.get(authority).copied();
         let name = self.product.name(&[authority]);
         let source = block.map_or_else(|| node.source(), Node::source);
-        let mut document = Document::new(source.clone());
+        let mut document = ProductTable::new(source.clone());
         document.set("name", name.clone());
         let scheme = if is_tls { "https" } else { "http" };
         let backups = match block.and_then(|block| block.block.as_deref()) {
@@ -101,7 +101,7 @@ impl<'n> Importer<'n> {
     }
 
     /// Its servers and what else its block says; those that are marked `backup` apart.
-    fn block(&mut self, nodes: &'n [Node], scheme: &str, document: &mut Document) -> Vec<Value> {
+    fn block(&mut self, nodes: &'n [Node], scheme: &str, document: &mut ProductTable) -> Vec<Value> {
         let (mut servers, mut backups) = (Vec::new(), Vec::new());
         let mut ejections = Vec::new();
         document.set("balance", "round_robin");
@@ -189,7 +189,7 @@ impl<'n> Importer<'n> {
         &mut self,
         nodes: &[Node],
         ejections: &[(Option<u64>, Option<Value>)],
-        document: &mut Document,
+        document: &mut ProductTable,
     ) {
         let Some(first) = ejections.first() else { return };
         if ejections.iter().any(|other| other != first) {
@@ -214,10 +214,10 @@ impl<'n> Importer<'n> {
         of: &str,
         servers: Vec<Value>,
         settings: &[(&'static str, Value)],
-        source: Source,
+        source: SourceLocation,
     ) -> String {
         let name = self.product.name(&[of, "backup"]);
-        let mut document = Document::new(source);
+        let mut document = ProductTable::new(source);
         document.set("name", name.clone());
         document.set("servers", servers);
         document.set("balance", "round_robin");
