@@ -94,7 +94,7 @@ await scenario(async ({ server, tab }) => {
     const backend = `127.0.0.1:${shop.address().port}`;
     const service = await server().configure(fileOf(backend)).start();
     // The gateway's one client, which is this machine, stands for many.
-    const own = { "per-client": { limit: 6_000 } };
+    const own = { "per-client": { limit: 4_000 } };
     assert.equal((await service.ask("PUT", "/v1/clients/127.0.0.1/limits", own)).status, 200);
     const sending = traffic(service, () => isOver);
     // A failure is told by the one who waits for it below.
@@ -119,7 +119,9 @@ await scenario(async ({ server, tab }) => {
     assert.deepEqual(await denied(service), [GREEDY], "nobody else is denied");
     isOver = true;
     const asked = await sending;
-    console.log(`${asked} decisions in ${SECONDS} s and while the pictures were taken, ${GREEDY} alone was denied`);
+    console.log(
+      `${asked} decisions in ${SECONDS} s and while the pictures were taken, ${GREEDY} alone was denied`,
+    );
   } finally {
     isOver = true;
     shop.closeAllConnections();

@@ -26,13 +26,14 @@ fn a_server_that_demands_a_certificate_is_shown_the_one_that_nginx_shows() {
     let ports = [free_port(), free_port()];
     let [there, here] = ports.map(|port| {
         format!(
-            "proxy_ssl_certificate {};\nproxy_ssl_certificate_key {};\nproxy_ssl_trusted_certificate {};\n\
-             proxy_ssl_verify on;\nproxy_ssl_name localhost;\nserver {{\n    listen 127.0.0.1:{port};\n    \
-             location / {{ proxy_pass https://127.0.0.1:{server}; }}\n    \
-             location /plain {{ proxy_ssl_certificate \"\"; proxy_pass https://localhost:{server}; }}\n}}\n",
+            "proxy_ssl_trusted_certificate {};\nproxy_ssl_verify on;\nproxy_ssl_name localhost;\n\
+             server {{\n    listen 127.0.0.1:{port};\n    \
+             location / {{ proxy_ssl_certificate {}; proxy_ssl_certificate_key {};\n        \
+             proxy_pass https://127.0.0.1:{server}; }}\n    \
+             location /plain {{ proxy_pass https://localhost:{server}; }}\n}}\n",
+            authority.display(),
             client.certificate.display(),
-            client.key.display(),
-            authority.display()
+            client.key.display()
         )
     });
     let (folder, data) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
