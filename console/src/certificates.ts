@@ -10,7 +10,7 @@ export interface Certificate {
   of: string;
   /** One of its names, if it is told apart by it. */
   name: string | undefined;
-  /** The listener that shows it; `undefined` of one that is had by ACME. */
+  /** The listener that shows it; `undefined` of one that is had by ACME, or that servers are shown. */
   server: string | undefined;
   /** For how many seconds it is good. */
   left: number;
@@ -49,6 +49,8 @@ export function certificates(reading: Reading): Certificate[] {
       })),
     ...of("tidegate_upstream_certificate_seconds_left").map(({ labels: { upstream = "" }, value }) => ({
       of: `upstream ${upstream}, shown to its servers`,
+      name: undefined,
+      server: undefined,
       left: value,
       isRefused: of("tidegate_upstream_certificate_last_reload_successful").some(
         ({ labels, value }) => labels.upstream === upstream && value !== 1,

@@ -119,7 +119,9 @@ await scenario(async ({ server, tab }) => {
     assert.deepEqual(await denied(service), [GREEDY], "nobody else is denied");
     isOver = true;
     const asked = await sending;
-    console.log(`${asked} decisions in ${SECONDS} s and while the pictures were taken, ${GREEDY} alone was denied`);
+    console.log(
+      `${asked} decisions in ${SECONDS} s and while the pictures were taken, ${GREEDY} alone was denied`,
+    );
   } finally {
     isOver = true;
     shop.closeAllConnections();

@@ -92,10 +92,7 @@ policies = ["per-client"]
       }
     })();
     await page.open(service, "#/gateway");
-    await page.says(
-      "tbody tr:first-child",
-      /^apipath \/api\/\*appper-client\d[\d.]*0 %[^–]+none of its own/,
-    );
+    await page.says("tbody tr:first-child", /^apipath \/api\/\*appper-client\d[\d.]*0 %[^–]+none of its own/);
     await page.shows("Numbers of this process in the last 10 s.");
     isOver = true;
     await asking;

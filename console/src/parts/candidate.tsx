@@ -295,11 +295,7 @@ function Changed(props: { candidate: CandidateNow["candidate"]; routes: Document
       ...(candidate.remove?.[kind] ?? []).map((name) => ({ kind, name, before: find(name), after: null })),
     ];
   };
-  const all = [
-    ...of("policy", policies),
-    ...of("upstream", props.upstreams),
-    ...of("route", props.routes),
-  ];
+  const all = [...of("policy", policies), ...of("upstream", props.upstreams), ...of("route", props.routes)];
   return (
     <>
       {all.map(({ kind, name, before, after }) => (

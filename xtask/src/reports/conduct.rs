@@ -14,7 +14,7 @@ use serde_json::Value;
 use super::claims::{ClaimRow, RowWork, SeedReport, StandPlan};
 use super::results::{RowResult, condensed};
 use super::stand::{ServersUse, Stand, empty_folder};
-use crate::bench::{MachineFacts, BenchServer, binary, facts};
+use crate::bench::{BenchServer, MachineFacts, binary, facts};
 use crate::chore::{capture, cargo, run};
 
 /// Exit codes of the tester with a report: all thresholds met, one missed.

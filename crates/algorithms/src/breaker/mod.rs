@@ -187,7 +187,11 @@ impl Breaker {
                     *admitted += 1;
                 } else if now.since(*since) >= self.settings.pause {
                     // Trials are missing since the longest pause: their callers are gone.
-                    self.enter(CircuitState::HalfOpen { since: now, admitted: 1, counts: CallCounts::default() });
+                    self.enter(CircuitState::HalfOpen {
+                        since: now,
+                        admitted: 1,
+                        counts: CallCounts::default(),
+                    });
                 } else {
                     return None;
                 }

@@ -23,7 +23,7 @@ use tidegate_store::{Answer, Charge, Intent};
 use super::applying::{AllApplying, Charges, applying, charges};
 use super::keys::Keys;
 use super::listed::listed;
-use super::{Ask, Asked, Engine};
+use super::{Ask, Engine, PendingAsk};
 use crate::answers::Door;
 use crate::candidate::{CandidateLimits, ExampleOf, LimitDifference, LimitDifferenceCounts, no_limit_counts};
 use crate::decision::{Decision, Part, Parts};
@@ -140,9 +140,9 @@ impl Engine {
 
     /// Has the candidate judge a decision that spends. `unmatched`: what it answers if none of its policies applies. `is_own`: the
     /// request brought its own limit, which decided.
-    pub(super) fn judge(&self, asked: &Asked<'_>, decision: &Decision, unmatched: bool, is_own: bool) {
+    pub(super) fn judge(&self, asked: &PendingAsk<'_>, decision: &Decision, unmatched: bool, is_own: bool) {
         let Some(candidate) = asked.set.candidate() else { return };
-        let (Asked { ask, permit, now, .. }, Some(set)) = (asked, candidate.set()) else { return };
+        let (PendingAsk { ask, permit, now, .. }, Some(set)) = (asked, candidate.set()) else { return };
         if ask.door == Door::EdgeBytes || decision.degraded.is_some() {
             return;
         }
@@ -166,7 +166,7 @@ impl Engine {
     /// Has the candidate judge a request that is let through without being charged, since its route lists no policies.
     pub(crate) fn judge_listed(&self, ask: &Ask<'_>) {
         let set = self.set.load();
-        let asked = Asked { listed: Some(&[]), ..self.asked(ask, &set, AllApplying::new()) };
+        let asked = PendingAsk { listed: Some(&[]), ..self.asked(ask, &set, AllApplying::new()) };
         let decision = Decision { allowed: true, parts: Parts::new(), degraded: None, permit: None };
         self.judge(&asked, &decision, true, false);
     }

@@ -126,7 +126,8 @@ mod tests {
         let of = |not_before: u64, not_after: u64| {
             let validity = Validity { not_before: not_before * DAY, not_after: not_after * DAY };
             let shown = ClientCertificate { file: "/c.pem".into(), names: Vec::new(), validity };
-            let seen = SeenTls { to_servers: vec![("upstream \"a\"".into(), shown)], now, ..SeenTls::default() };
+            let seen =
+                SeenTls { to_servers: vec![("upstream \"a\"".into(), shown)], now, ..SeenTls::default() };
             judge(&seen).remove(0)
         };
         assert_eq!(of(900, 1_090).what, "upstream \"a\": the certificate in /c.pem is good for 90 days");

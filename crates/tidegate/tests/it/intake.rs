@@ -3,7 +3,6 @@
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::DirBuilderExt;
-use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::support::{Tidegate, agent, binary};
@@ -55,27 +54,6 @@ fn fault_26_what_was_acknowledged_is_there_after_a_kill() {
     assert_eq!(tail(&again, &["-n", "3"]).lines().count(), 3);
     assert_eq!(post(&again, BATCH).0, 200);
     assert_eq!(tail(&again, &["-n", "100"]).lines().count(), 21);
-}
-
-#[test]
-fn bodies_of_the_reports_scenarios_are_kept_and_not_refused() {
-    let service = Tidegate::start(&[], &[]);
-    for name in ["light", "medium", "high", "max", "stress"] {
-        let scenario = format!("../../scenarios/intake-{name}.toml");
-        let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(scenario)).unwrap();
-        // Two requests of each client, without a pause.
-        let lines = text.lines().filter(|line| !line.starts_with("think_ms"));
-        let two = "requests_per_connection = 2";
-        let short = lines.map(|line| if line.starts_with("requests_per_connection") { two } else { line });
-        let file = service.path().join(format!("{name}.toml"));
-        fs::write(&file, short.collect::<Vec<_>>().join("\n")).unwrap();
-        let mut command = binary();
-        command.args(["load", &url(&service, "/"), "--json", "--scenario"]).arg(&file);
-        let ran = command.output().unwrap();
-        let record: Value = serde_json::from_slice(&ran.stdout).unwrap();
-        let sent = record["plan"]["connections"].as_u64().unwrap() * 2;
-        assert_eq!((ran.status.code(), &record["good"]), (Some(0), &json!(sent)), "{name}: {record}");
-    }
 }
 
 #[test]

@@ -41,6 +41,7 @@ mod intake;
 mod intake_faults;
 mod intake_otlp;
 mod intake_reload;
+mod intake_scenarios;
 mod jwt;
 mod jwt_places;
 mod keys;

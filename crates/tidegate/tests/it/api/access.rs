@@ -65,7 +65,7 @@ fn requests_for_documents() -> [Asked; 12] {
     ]
 }
 
-fn other_requests() -> [Asked; 61] {
+fn other_requests() -> [Asked; 62] {
     [
         ("GET", "/api/v1/health", "", None),
         ("GET", "/openapi.json", "", None),

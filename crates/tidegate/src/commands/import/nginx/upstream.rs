@@ -286,7 +286,7 @@ impl<'n> Importer<'n> {
             let problem = "has no proxy_ssl_certificate_key beside it";
             return self.product.lacks(&certificate.source(), &certificate.name, problem);
         };
-        for node in [certificate, key].into_iter().filter(|node| file(*node).is_none()) {
+        for node in [certificate, key].into_iter().filter(|node| file(node).is_none()) {
             self.product.lacks(&node.source(), &node.name, "is no file");
         }
         if let [Some(certificate), Some(key)] = [certificate, key].map(file) {
