@@ -132,7 +132,7 @@ export function Gateway(props: { query: URLSearchParams }) {
                     <a href={href(["gateway"], { route: document.name })}>{document.name}</a>
                   </th>
                   <td>{takes(document)}</td>
-                  <td>{text(document.upstream ?? document.redirect ?? document.respond)}</td>
+                  <td>{text(document.upstream ?? shares(document.split) ?? document.redirect ?? document.respond)}</td>
                   <td>{text(document.policies)}</td>
                   {byRoute?.rows ? (
                     <Counts counted={byRoute} route={document.name} uptime={uptimeOf(now)} />
@@ -313,6 +313,12 @@ function text(value: unknown): string {
   if (value === undefined) return "–";
   if (Array.isArray(value)) return value.map(text).join(", ");
   return typeof value === "string" ? value : JSON.stringify(value);
+}
+
+/** A split's upstreams, each with its percentage. */
+function shares(split: unknown): string[] | undefined {
+  if (!Array.isArray(split)) return undefined;
+  return split.map(({ upstream, percent }) => `${upstream} ${percent} %`);
 }
 
 function takes(document: Record<string, unknown>): string {

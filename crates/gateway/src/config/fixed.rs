@@ -34,7 +34,7 @@ pub(super) fn static_reply(reader: &mut DocumentReader<'_>, status: u64) -> Stat
 pub(super) fn fallback(
     reader: &mut DocumentReader<'_>,
     action: &Option<Action>,
-    split: Option<&SplitConfig>,
+    split: &Option<SplitConfig>,
 ) -> (Option<Arc<str>>, Option<StaticReply>) {
     let upstream = reader.text("upstream", 1, 64).map(Arc::from);
     if let Some(name) = &upstream {

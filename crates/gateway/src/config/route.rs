@@ -243,12 +243,10 @@ pub(crate) fn read(value: &Value, pointer: &str, source: Source) -> Result<Route
         ["timeout_seconds", "reply_timeout_seconds"].map(|key| reader.seconds(key, 0.001, DAY));
     let upgrade_idle = upgrade_idle(&mut reader);
     let breaker = part(&mut reader, "breaker", &BREAKER_KEYS, pointer, breaker_settings).flatten();
-    let own = split.as_ref();
-    let fallback =
-        part(&mut reader, "fallback", &FALLBACK_KEYS, pointer, |inner| fallback(inner, &action, own));
+    let fallback = part(&mut reader, "fallback", &FALLBACK_KEYS, pointer, |it| fallback(it, &action, &split));
     let (fallback_upstream, fallback) = fallback.unwrap_or_default();
     let priority = priority(&mut reader);
-    let (canary, mirror) = second_upstreams(&mut reader, pointer, &action, own);
+    let (canary, mirror) = second_upstreams(&mut reader, pointer, &action, &split);
     match action {
         Some(action) if reader.mistakes.is_empty() => Ok(RouteConfig {
             name: Arc::from(name),

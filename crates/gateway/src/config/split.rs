@@ -165,7 +165,7 @@ pub(super) fn second_upstreams(
     reader: &mut DocumentReader<'_>,
     pointer: &str,
     action: &Option<Action>,
-    split: Option<&SplitConfig>,
+    split: &Option<SplitConfig>,
 ) -> (Option<SplitConfig>, Option<MirrorConfig>) {
     let is_twice = ["split", "canary"].iter().all(|key| reader.field(key).is_some());
     let canary = if is_twice {
@@ -179,7 +179,7 @@ pub(super) fn second_upstreams(
 }
 
 fn canary(reader: &mut DocumentReader<'_>, action: &Option<Action>) -> Option<SplitConfig> {
-    let upstream = other_upstream(reader, action, None);
+    let upstream = other_upstream(reader, action, &None);
     let (fields, cookies) = (field_pairs(reader, "header"), cookies(reader));
     if reader.field("percent").is_none() && fields.is_empty() && cookies.is_empty() {
         reader.mistake("percent", "is missing", format!("{PERCENT}, or header, or cookie"));
@@ -224,7 +224,7 @@ pub struct MirrorConfig {
 fn mirror(
     reader: &mut DocumentReader<'_>,
     action: &Option<Action>,
-    split: Option<&SplitConfig>,
+    split: &Option<SplitConfig>,
 ) -> Option<MirrorConfig> {
     let percent = reader.number("percent", 0, 100).unwrap_or(100);
     other_upstream(reader, action, split).map(|upstream| MirrorConfig { upstream, percent })
@@ -234,7 +234,7 @@ fn mirror(
 fn other_upstream(
     reader: &mut DocumentReader<'_>,
     action: &Option<Action>,
-    split: Option<&SplitConfig>,
+    split: &Option<SplitConfig>,
 ) -> Option<Arc<str>> {
     let upstream = named_upstream(reader, ANOTHER);
     if let Some(name) = &upstream {
@@ -257,9 +257,9 @@ pub(super) fn beside_action(
     reader: &mut DocumentReader<'_>,
     upstream: &Arc<str>,
     action: &Option<Action>,
-    split: Option<&SplitConfig>,
+    split: &Option<SplitConfig>,
 ) {
-    let is_shared = || split.is_some_and(|it| it.shares.iter().any(|share| share.upstream == *upstream));
+    let is_shared = || split.iter().any(|it| it.shares.iter().any(|share| share.upstream == *upstream));
     match action {
         Some(Action::Forward { upstream: own }) if own == upstream || is_shared() => {
             reader.mistake("upstream", "is the route's own upstream", ANOTHER);
