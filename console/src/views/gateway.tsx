@@ -132,7 +132,7 @@ export function Gateway(props: { query: URLSearchParams }) {
                     <a href={href(["gateway"], { route: document.name })}>{document.name}</a>
                   </th>
                   <td>{takes(document)}</td>
-                  <td>{text(document.upstream ?? shares(document.split) ?? document.redirect ?? document.respond)}</td>
+                  <td>{goesTo(document)}</td>
                   <td>{text(document.policies)}</td>
                   {byRoute?.rows ? (
                     <Counts counted={byRoute} route={document.name} uptime={uptimeOf(now)} />
@@ -315,10 +315,10 @@ function text(value: unknown): string {
   return typeof value === "string" ? value : JSON.stringify(value);
 }
 
-/** A split's upstreams, each with its percentage. */
-function shares(split: unknown): string[] | undefined {
-  if (!Array.isArray(split)) return undefined;
-  return split.map(({ upstream, percent }) => `${upstream} ${percent} %`);
+/** What a route does with requests: its upstream, those of its split with their percentages, or its own answer. */
+function goesTo({ upstream, split, redirect, respond }: Record<string, unknown>): string {
+  const shares = Array.isArray(split) ? split.map((it) => `${it.upstream} ${it.percent} %`) : undefined;
+  return text(upstream ?? shares ?? redirect ?? respond);
 }
 
 function takes(document: Record<string, unknown>): string {
