@@ -132,7 +132,7 @@ export function Gateway(props: { query: URLSearchParams }) {
                     <a href={href(["gateway"], { route: document.name })}>{document.name}</a>
                   </th>
                   <td>{takes(document)}</td>
-                  <td>{text(document.upstream ?? document.redirect ?? document.respond)}</td>
+                  <td>{goesTo(document)}</td>
                   <td>{text(document.policies)}</td>
                   {byRoute?.rows ? (
                     <Counts counted={byRoute} route={document.name} uptime={uptimeOf(now)} />
@@ -313,6 +313,12 @@ function text(value: unknown): string {
   if (value === undefined) return "–";
   if (Array.isArray(value)) return value.map(text).join(", ");
   return typeof value === "string" ? value : JSON.stringify(value);
+}
+
+/** What a route does with requests: its upstream, those of its split with their percentages, or its own answer. */
+function goesTo({ upstream, split, redirect, respond }: Record<string, unknown>): string {
+  const shares = Array.isArray(split) ? split.map((it) => `${it.upstream} ${it.percent} %`) : undefined;
+  return text(upstream ?? shares ?? redirect ?? respond);
 }
 
 function takes(document: Record<string, unknown>): string {

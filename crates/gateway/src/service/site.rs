@@ -214,12 +214,13 @@ fn route(
         let known = same_upstreams.and_then(|before| before.mirror.as_deref());
         Mirror::new(mirror, &config.name, named(&mirror.upstream), known)
     });
+    let shares = config.split.iter().flat_map(|split| &split.shares);
     let made = Route {
         action,
         fallback: config.fallback_upstream.as_ref().map(named),
         lacks: config.policies.iter().find(|policy| missing.contains(*policy)).cloned(),
         breaker,
-        canary: config.canary.as_ref().map(|canary| named(&canary.upstream)),
+        shares: shares.map(|share| named(&share.upstream)).collect(),
         mirror,
         hedge,
         jwt,

@@ -31,6 +31,7 @@ mod redirects;
 mod route_options;
 mod semantics;
 mod smuggling;
+mod split;
 mod streaming;
 mod support;
 mod upgrades;
