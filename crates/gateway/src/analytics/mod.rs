@@ -42,7 +42,7 @@ use tidegate_control::{MAX_COUNTED, Span, Sums};
 use tidegate_net::clock::wall;
 
 use self::labels::Labels;
-pub use self::query::{AnalyticsQuery, Answer, QueryMistake};
+pub use self::query::{AnalyticsAnswer, AnalyticsQuery, QueryMistake};
 use self::shard::{SHARDS, Shard};
 use crate::config::Action;
 use crate::random::random;

@@ -280,7 +280,7 @@ impl Rows {
 
 /// What there is to say to a question.
 #[derive(Debug)]
-pub struct Answer {
+pub struct AnalyticsAnswer {
     query: AnalyticsQuery,
     rows: Rows,
     /// Why what is stored is not in it.
@@ -291,7 +291,7 @@ impl Analytics {
     /// The answer to `query`: what is stored of all nodes, and what this one has not stored yet. Without the store
     /// there is only the latter. Blocks.
     #[must_use]
-    pub fn answer(&self, control: &Control, query: &AnalyticsQuery) -> Answer {
+    pub fn answer(&self, control: &Control, query: &AnalyticsQuery) -> AnalyticsAnswer {
         let query = in_order(query);
         // Before the store is read: what is stored meanwhile is known by its number.
         let batches: Vec<_> = self.collected().batches.iter().cloned().collect();
@@ -303,11 +303,11 @@ impl Analytics {
             Err(error) => (Rows::default(), 0, Some(error)),
         };
         rows.add_unstored(&query, &batches, stored);
-        Answer { query, rows, lacks_stored }
+        AnalyticsAnswer { query, rows, lacks_stored }
     }
 }
 
-impl Answer {
+impl AnalyticsAnswer {
     /// The names of its columns.
     fn columns(&self) -> Vec<&'static str> {
         let of_labels = BY.iter().filter(|(_, by)| self.query.by.contains(by));
