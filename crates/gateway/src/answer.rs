@@ -15,7 +15,7 @@ use crate::route::Route;
 use crate::tunnel::Tunnel;
 
 /// A reply, and the route that made it.
-pub(crate) struct Answer {
+pub(crate) struct GatewayReply {
     pub(crate) route: Option<Arc<Route>>,
     pub(crate) reply: Response<Body>,
     /// The gateway has made it, and no server.
@@ -26,7 +26,7 @@ pub(crate) struct Answer {
     pub(crate) held: Option<LimitPermit>,
 }
 
-impl Answer {
+impl GatewayReply {
     pub(crate) fn without_route(refusal: Refusal, record: &mut Recorder) -> Self {
         record.leave_query_out();
         record.note(|record| record.refusal = Some(refusal.word()));

@@ -24,7 +24,7 @@ use http_body::Body as HttpBody;
 use tidegate_net::clock::monotonic;
 use tidegate_net::http::{Body, GrpcCall, Peer, RequestBody, UpgradeOffer};
 
-use crate::answer::{Answer, mark, own, refused};
+use crate::answer::{GatewayReply, mark, own, refused};
 use crate::authenticate::Stated;
 use crate::candidate::Asking;
 use crate::client_address::client_address;
@@ -43,14 +43,18 @@ use crate::target::{TargetPath, settle};
 
 impl<L: Limits> Gateway<L> {
     /// Answers one request, and says by which route. The status is the one that it counts under.
-    pub(crate) async fn proxy(&self, mut request: Request<RequestBody>, peer: &Peer) -> (Answer, StatusCode) {
+    pub(crate) async fn proxy(
+        &self,
+        mut request: Request<RequestBody>,
+        peer: &Peer,
+    ) -> (GatewayReply, StatusCode) {
         let came = monotonic();
         let mut record = self.recorder(&mut request, peer);
         let must_go_on = UpgradeOffer::is_of_stream(&request);
         // A call is told how it ended by a success, which would open the stream.
         let call = GrpcCall::of(request.headers()).filter(|_| !must_go_on);
         let mut answer = if is_about_the_gateway(&request) {
-            Answer::own(None, about_the_gateway())
+            GatewayReply::own(None, about_the_gateway())
         } else {
             self.answer(request, peer, &mut record).await
         };
@@ -91,12 +95,17 @@ impl<L: Limits> Gateway<L> {
     }
 
     /// The phases, one after the other.
-    async fn answer(&self, mut request: Request<RequestBody>, peer: &Peer, record: &mut Recorder) -> Answer {
+    async fn answer(
+        &self,
+        mut request: Request<RequestBody>,
+        peer: &Peer,
+        record: &mut Recorder,
+    ) -> GatewayReply {
         let offer = UpgradeOffer::take(&mut request);
         let (mut parts, body) = request.into_parts();
         let mut normal = match self.normalise(&mut parts, peer, offer.as_ref()) {
             Ok(normal) => normal,
-            Err(refusal) => return Answer::without_route(refusal, record),
+            Err(refusal) => return GatewayReply::without_route(refusal, record),
         };
         record.note(|record| {
             record.client = normal.client;
@@ -105,7 +114,7 @@ impl<L: Limits> Gateway<L> {
         record.step(|| What::Normalise);
         let route = match self.found(&normal, &parts) {
             Ok(route) => route,
-            Err(refusal) => return Answer::without_route(refusal, record),
+            Err(refusal) => return GatewayReply::without_route(refusal, record),
         };
         record.note(|record| record.route = Some(Arc::clone(&route)));
         record.step(|| What::Route);
@@ -117,12 +126,12 @@ impl<L: Limits> Gateway<L> {
         if let Some(mut reply) = settled.err().map(|refusal| refusal.reply()).or(early) {
             record.step(|| What::Answer);
             mark(&route, &mut reply, origin);
-            return Answer::own(Some(route), reply);
+            return GatewayReply::own(Some(route), reply);
         }
         let encoding = route.config.compress.then(|| Asked::of(&parts));
         if let Some(mut reply) = self.shed(&route, peer.core, record).await {
             mark(&route, &mut reply, origin);
-            return Answer::own(Some(route), reply);
+            return GatewayReply::own(Some(route), reply);
         }
         normal.is_preflight = !normal.may_upgrade && body.is_end_stream() && passes(&route, &mut parts);
         let authenticated = self.authenticate(&route, stated, &mut normal, &parts, record).await;
@@ -158,7 +167,7 @@ impl<L: Limits> Gateway<L> {
         if let Some(asked) = encoding {
             reply = self.compressor().apply(reply, asked);
         }
-        Answer { route: Some(route), reply, is_own, upgrade, held: ruling.held }
+        GatewayReply { route: Some(route), reply, is_own, upgrade, held: ruling.held }
     }
 
     /// The route that takes a request. If there is a candidate, it is counted what that would change.
