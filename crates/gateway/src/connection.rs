@@ -129,7 +129,7 @@ impl Drop for EndsWithTask {
 }
 
 /// A reply to come.
-pub(crate) type Answer =
+pub(crate) type ReplyFuture =
     Pin<Box<dyn Future<Output = Result<Response<Incoming>, TrySendError<Request<RequestPayload>>>> + Send>>;
 
 impl SharedSender {
@@ -207,7 +207,7 @@ impl HyperSender {
     }
 
     /// Sends a request, before this returns. With an error it comes back, if nothing of it has reached the connection.
-    pub(crate) fn send(&mut self, request: Request<RequestPayload>) -> Answer {
+    pub(crate) fn send(&mut self, request: Request<RequestPayload>) -> ReplyFuture {
         match self {
             Self::Http1 { sender, .. } => Box::pin(sender.try_send_request(request)),
             Self::Http2(shared) => Box::pin(shared.sender.try_send_request(request)),
