@@ -174,9 +174,9 @@ impl Copy {
         let mirror = Arc::clone(&self.mirror);
         let (counts, begun) = (&mirror.counts, monotonic());
         match answer(&mut self, &way, begun).await {
-            Answer::NoRoom => drop(counts.dropped.fetch_add(1, Relaxed)),
-            Answer::None => drop(counts.failed.fetch_add(1, Relaxed)),
-            Answer::Head(answered, second) => {
+            CopyOutcome::NoRoom => drop(counts.dropped.fetch_add(1, Relaxed)),
+            CopyOutcome::None => drop(counts.failed.fetch_add(1, Relaxed)),
+            CopyOutcome::Head(answered, second) => {
                 let count = if answered == status { &counts.same } else { &counts.other };
                 count.fetch_add(1, Relaxed);
                 counts.first_took.fetch_add(microseconds(took), Relaxed);
@@ -187,19 +187,19 @@ impl Copy {
 }
 
 /// What became of a copy.
-enum Answer {
+enum CopyOutcome {
     NoRoom,
     None,
     Head(StatusCode, Duration),
 }
 
-async fn answer(copy: &mut Copy, way: &Way, begun: Instant) -> Answer {
+async fn answer(copy: &mut Copy, way: &Way, begun: Instant) -> CopyOutcome {
     let Copy { mirror, message, is_head, key } = copy;
     let (upstream, now) = (&mirror.upstream, way.clock.tick());
     let Ok(admission) = upstream.breaker.as_ref().map(|breaker| breaker.admit(now)).transpose() else {
-        return Answer::NoRoom;
+        return CopyOutcome::NoRoom;
     };
-    let Ok((server, _place)) = upstream.group.pick(*key, &[], now) else { return Answer::NoRoom };
+    let Ok((server, _place)) = upstream.group.pick(*key, &[], now) else { return CopyOutcome::NoRoom };
     let deadline = begun + way.patience;
     let attempt = Attempt {
         route: &mirror.route,
@@ -224,7 +224,7 @@ async fn answer(copy: &mut Copy, way: &Way, begun: Instant) -> Answer {
             admission.ended(Outcome { failed, took: nanoseconds }, now);
         }
     }
-    let Ok(exchange) = sent else { return Answer::None };
+    let Ok(exchange) = sent else { return CopyOutcome::None };
     let promised = exchange.idle_time();
     let Exchange { reply, mut sender, .. } = exchange;
     let (head, mut body) = reply.into_parts();
@@ -235,7 +235,7 @@ async fn answer(copy: &mut Copy, way: &Way, begun: Instant) -> Answer {
         let pool = Arc::clone(&upstream.pools[server]);
         Return::new(sender, promised, pool, way.core).now();
     }
-    Answer::Head(head.status, took)
+    CopyOutcome::Head(head.status, took)
 }
 
 fn microseconds(duration: Duration) -> u64 {
