@@ -28,7 +28,7 @@ use crate::answer::{GatewayReply, mark, own, refused};
 use crate::authenticate::Stated;
 use crate::candidate::Asking;
 use crate::client_address::client_address;
-use crate::compress::Asked;
+use crate::compress::WantedEncoding;
 use crate::fields::FORWARDED_FOR;
 use crate::forwarded;
 use crate::host::bare_host;
@@ -128,7 +128,7 @@ impl<L: Limits> Gateway<L> {
             mark(&route, &mut reply, origin);
             return GatewayReply::own(Some(route), reply);
         }
-        let encoding = route.config.compress.then(|| Asked::of(&parts));
+        let encoding = route.config.compress.then(|| WantedEncoding::of(&parts));
         if let Some(mut reply) = self.shed(&route, peer.core, record).await {
             mark(&route, &mut reply, origin);
             return GatewayReply::own(Some(route), reply);

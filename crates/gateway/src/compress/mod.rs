@@ -59,12 +59,12 @@ impl Coding {
 
 /// What a request says of its reply's encoding.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct WantedEncoding {
     coding: Option<Coding>,
     is_head: bool,
 }
 
-impl Asked {
+impl WantedEncoding {
     pub(crate) fn of(request: &Parts) -> Self {
         let coding = wanted(&request.headers).filter(|_| !is_fixed(&request.headers));
         Self { coding, is_head: request.method == Method::HEAD }
@@ -118,7 +118,7 @@ impl Compressor {
     }
 
     /// The reply as it is asked for.
-    pub(crate) fn apply(self: &Arc<Self>, reply: Response<Body>, asked: Asked) -> Response<Body> {
+    pub(crate) fn apply(self: &Arc<Self>, reply: Response<Body>, asked: WantedEncoding) -> Response<Body> {
         let (mut head, body) = reply.into_parts();
         let is_known_already = head.status == StatusCode::NOT_MODIFIED;
         if !is_known_already && !is_eligible(head.status, &head.headers) {
