@@ -32,7 +32,9 @@ use crate::access_log::line::{cut, field};
 use crate::fields::{caller, trace};
 use crate::host::bare_host;
 use crate::random::random;
-use crate::record::{Asked, AttemptEnd, End, Forestalled, ReadsRecords, Record, SpanContext, Step, What};
+use crate::record::{
+    AttemptEnd, End, Forestalled, ReadsRecords, Record, RecordedRequest, SpanContext, Step, What,
+};
 use crate::upstream::Upstream;
 
 /// Most spans that wait to be exported.
@@ -182,7 +184,7 @@ fn of_request(record: &Record, context: SpanContext) -> Vec<u8> {
 }
 
 /// The host that a request names, and its port.
-fn host_of(asked: &Asked, span: &mut SpanWriter) {
+fn host_of(asked: &RecordedRequest, span: &mut SpanWriter) {
     let named = match asked.target.authority() {
         Some(authority) => authority.as_str().to_owned(),
         None => field(&asked.host),

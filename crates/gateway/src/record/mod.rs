@@ -104,7 +104,7 @@ pub(crate) enum What {
 
 /// A request's own words, as the access log repeats them.
 #[derive(Debug)]
-pub(crate) struct Asked {
+pub(crate) struct RecordedRequest {
     pub(crate) method: Method,
     pub(crate) target: Uri,
     pub(crate) version: Version,
@@ -143,7 +143,7 @@ pub(crate) struct Record {
     /// The target as servers get it, if it is recorded.
     pub(crate) sent: Option<Uri>,
     is_traced: bool,
-    pub(crate) asked: Asked,
+    pub(crate) asked: RecordedRequest,
     pub(crate) came: Wall,
     pub(crate) begun: Instant,
     /// When the last step ended.
@@ -208,7 +208,7 @@ impl Recorder {
         // HTTP/2 has it in the target, which counts for more than the field (RFC 9113, 8.3.1).
         let authority = request.uri().authority();
         let authority = authority.and_then(|authority| HeaderValue::from_str(authority.as_str()).ok());
-        let asked = Asked {
+        let asked = RecordedRequest {
             method: request.method().clone(),
             target: request.uri().clone(),
             version: request.version(),
