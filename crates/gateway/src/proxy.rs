@@ -26,7 +26,7 @@ use tidegate_net::http::{Body, GrpcCall, Peer, RequestBody, UpgradeOffer};
 
 use crate::answer::{GatewayReply, mark, own, refused};
 use crate::authenticate::Stated;
-use crate::candidate::Asking;
+use crate::candidate::JudgedRequest;
 use crate::client_address::client_address;
 use crate::compress::WantedEncoding;
 use crate::fields::FORWARDED_FOR;
@@ -175,7 +175,7 @@ impl<L: Limits> Gateway<L> {
         let site = self.site();
         let found = site.route_for(&normal.host, &normal.path, parts)?;
         if let Some(candidate) = &site.candidate {
-            let asking = Asking {
+            let asking = JudgedRequest {
                 host: &normal.host,
                 path: &normal.path,
                 client: normal.client,

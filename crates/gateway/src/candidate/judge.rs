@@ -27,7 +27,7 @@ use crate::replies::{Early, early};
 use crate::target::TargetPath;
 
 /// A request, and what else a judgement depends on.
-pub(crate) struct Asking<'a> {
+pub(crate) struct JudgedRequest<'a> {
     /// Lower case, without a port.
     pub(crate) host: &'a str,
     pub(crate) path: &'a TargetPath,
@@ -85,7 +85,7 @@ struct Seen {
     proof: Result<Option<Identity>, Does>,
 }
 
-impl Asking<'_> {
+impl JudgedRequest<'_> {
     /// What becomes of the request by one side and by the other.
     pub(crate) fn outcomes(&self, (one, other): (Side<'_>, Side<'_>)) -> (Outcome, Outcome) {
         let auth = |side: Side<'_>| side.and_then(|(route, _)| route.auth.clone());

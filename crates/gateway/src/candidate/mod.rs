@@ -34,7 +34,7 @@ use crate::access_log::line::cut;
 use crate::config::{Action, CandidateConfig, GatewayConfig, RouteConfig};
 use crate::route::Route;
 use crate::table::Table;
-pub(crate) use judge::Asking;
+pub(crate) use judge::JudgedRequest;
 pub use judge::{Does, Outcome};
 
 /// Most examples that are kept of each difference: each of another pair of outcomes.
@@ -221,7 +221,7 @@ impl Candidate {
     }
 
     /// Counts how a request would fare that the route `in_force`, at its position, takes, or none.
-    pub(crate) fn compare(&self, request: &Asking<'_>, in_force: Option<(usize, &Route)>) {
+    pub(crate) fn compare(&self, request: &JudgedRequest<'_>, in_force: Option<(usize, &Route)>) {
         let accepts = |position: usize| Route::takes(&self.routes[position].config, request.parts);
         let encoded = |position: usize| self.routes[position].config.slashes.encoded;
         let found = self.table.route(request.host, request.path, accepts, encoded);
@@ -241,7 +241,7 @@ impl Candidate {
     /// Judges both sides, and keeps an example if they differ. `refused`: what the candidate does without a route.
     fn judge(
         &self,
-        request: &Asking<'_>,
+        request: &JudgedRequest<'_>,
         in_force: Option<&Route>,
         (candidate, twin): (Option<&CandidateRoute>, Option<&Twin>),
         refused: Option<Does>,
@@ -279,7 +279,7 @@ impl Candidate {
     }
 
     /// Keeps an example, or counts on one that is kept.
-    fn keep(&self, difference: Difference, request: &Asking<'_>, is: Outcome, would: Outcome) {
+    fn keep(&self, difference: Difference, request: &JudgedRequest<'_>, is: Outcome, would: Outcome) {
         let word = difference.word();
         let Some(mut examples) = self.examples.try_lock() else {
             self.without_example.fetch_add(1, Relaxed);

@@ -37,7 +37,7 @@ impl Both {
     fn ask(&self, request: http::request::Builder) {
         let (parts, ()) = request.body(()).unwrap().into_parts();
         let path = TargetPath::read(parts.uri.path()).unwrap();
-        let asking = Asking {
+        let asking = JudgedRequest {
             host: "shop.example",
             path: &path,
             client: IpAddr::V4(Ipv4Addr::LOCALHOST),
