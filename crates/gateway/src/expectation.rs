@@ -77,12 +77,12 @@ impl Expectation {
 
 /// What a body waits for before its client is asked for it.
 #[derive(Debug)]
-pub(crate) struct Asking {
+pub(crate) struct BodyWait {
     expectation: Arc<Expectation>,
     timer: Option<Pin<Box<Sleep>>>,
 }
 
-impl Asking {
+impl BodyWait {
     /// Waits for what this server says.
     pub(crate) fn new(expectation: Arc<Expectation>) -> Self {
         Self { expectation, timer: None }

@@ -18,7 +18,7 @@ use tidegate_net::http::{BodyPace, MinimumRate, RequestBody};
 use tokio::time::{Sleep, sleep};
 
 use crate::config::RouteConfig;
-use crate::expectation::{Asking, Expectation};
+use crate::expectation::{BodyWait, Expectation};
 use crate::fields::strip_trailers;
 use crate::flow::Passing;
 use crate::progress::{PayloadError, Progress};
@@ -49,7 +49,7 @@ pub(crate) struct Streaming {
     /// Longest silence of the client.
     silence: Duration,
     silent: Option<Pin<Box<Sleep>>>,
-    asking: Option<Asking>,
+    asking: Option<BodyWait>,
     progress: Arc<Progress>,
     /// Where its bytes are counted.
     pub(crate) passing: Passing,
@@ -163,7 +163,7 @@ impl Expectation {
             return None;
         }
         let expectation = Arc::<Self>::default();
-        streaming.asking = Some(Asking::new(Arc::clone(&expectation)));
+        streaming.asking = Some(BodyWait::new(Arc::clone(&expectation)));
         Some(expectation)
     }
 }
