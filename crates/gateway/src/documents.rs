@@ -34,7 +34,7 @@ use tidegate_algorithms::document::Mistake;
 use tidegate_control::{Change, Kind, Origin, Parts, Service, SetAside, Snapshot};
 
 use self::candidate::{CANDIDATE, StoredCandidate};
-use self::entry::{Documented, Entry, aside, merge};
+use self::entry::{Documented, GatewayDocument, aside, merge};
 use self::registered::{REGISTRATION, with_registered};
 use crate::config::Auth;
 use crate::config::{CandidateConfig, GatewayConfig, RouteConfig, UpstreamConfig, never_matches};
@@ -54,8 +54,8 @@ const POLICY: Kind = Kind::new("policy");
 /// What the file declares.
 #[derive(Clone, Debug, Default)]
 pub struct GatewayLayer {
-    upstreams: Vec<Entry<UpstreamConfig>>,
-    routes: Vec<Entry<RouteConfig>>,
+    upstreams: Vec<GatewayDocument<UpstreamConfig>>,
+    routes: Vec<GatewayDocument<RouteConfig>>,
 }
 
 /// Upstreams and routes that are in force together, and the stored documents that they were made from.
@@ -69,10 +69,10 @@ pub struct Routing {
 #[derive(Debug)]
 struct RoutingTable {
     layer: Arc<GatewayLayer>,
-    upstreams: Vec<Entry<UpstreamConfig>>,
+    upstreams: Vec<GatewayDocument<UpstreamConfig>>,
     /// The same with the servers that have registered.
     served: Vec<Arc<UpstreamConfig>>,
-    routes: Vec<Entry<RouteConfig>>,
+    routes: Vec<GatewayDocument<RouteConfig>>,
     set_aside: Vec<SetAside>,
     /// Where each upstream and route stands in its list, by name.
     places: [HashMap<Arc<str>, usize>; 2],
@@ -111,9 +111,11 @@ impl GatewayLayer {
     /// What it declares: kind, name and document.
     #[must_use]
     pub fn documents(&self) -> Vec<(Kind, String, Value)> {
-        let upstream =
-            |it: &Entry<UpstreamConfig>| (UPSTREAM, it.config.name.to_string(), (*it.document).clone());
-        let route = |it: &Entry<RouteConfig>| (ROUTE, it.config.name.to_string(), (*it.document).clone());
+        let upstream = |it: &GatewayDocument<UpstreamConfig>| {
+            (UPSTREAM, it.config.name.to_string(), (*it.document).clone())
+        };
+        let route =
+            |it: &GatewayDocument<RouteConfig>| (ROUTE, it.config.name.to_string(), (*it.document).clone());
         self.upstreams.iter().map(upstream).chain(self.routes.iter().map(route)).collect()
     }
 
@@ -122,11 +124,11 @@ impl GatewayLayer {
     /// # Errors
     /// As [`GatewayConfig::check`].
     pub fn check(upstreams: &[Value], routes: &[Value], policies: &[&str]) -> Result<Self, Vec<Mistake>> {
-        fn entries<T>(configs: Vec<Arc<T>>, documents: &[Value]) -> Vec<Entry<T>> {
+        fn entries<T>(configs: Vec<Arc<T>>, documents: &[Value]) -> Vec<GatewayDocument<T>> {
             let pairs = configs.into_iter().zip(documents);
             let entry = |(config, document): (Arc<T>, &Value)| {
                 let document = Arc::new(document.clone());
-                Entry { config, document, revision: None }
+                GatewayDocument { config, document, revision: None }
             };
             pairs.map(entry).collect()
         }
@@ -155,7 +157,7 @@ impl GatewayLayer {
     }
 }
 
-fn config(upstreams: Vec<Arc<UpstreamConfig>>, routes: &[Entry<RouteConfig>]) -> GatewayConfig {
+fn config(upstreams: Vec<Arc<UpstreamConfig>>, routes: &[GatewayDocument<RouteConfig>]) -> GatewayConfig {
     GatewayConfig {
         upstreams,
         routes: routes.iter().map(|entry| Arc::clone(&entry.config)).collect(),
@@ -273,7 +275,7 @@ impl RoutingTable {
     }
 
     fn document(&self, kind: Kind, name: &str) -> Option<(&Arc<Value>, Origin)> {
-        fn found<T>(entry: &Entry<T>) -> (&Arc<Value>, Origin) {
+        fn found<T>(entry: &GatewayDocument<T>) -> (&Arc<Value>, Origin) {
             (&entry.document, entry.revision.map_or(Origin::File, Origin::Stored))
         }
         let [upstreams, routes] = &self.places;
@@ -284,7 +286,7 @@ impl RoutingTable {
     }
 }
 
-fn places<T: Documented>(entries: &[Entry<T>]) -> HashMap<Arc<str>, usize> {
+fn places<T: Documented>(entries: &[GatewayDocument<T>]) -> HashMap<Arc<str>, usize> {
     entries.iter().enumerate().map(|(place, entry)| (Arc::clone(entry.config.name()), place)).collect()
 }
 

@@ -5,14 +5,14 @@ use std::collections::HashMap;
 use serde_json::Value;
 use tidegate_control::{SetAside, difference};
 
-use super::entry::{Documented, Entry};
+use super::entry::{Documented, GatewayDocument};
 
 /// Most lines about one change of the configuration; what is left is counted.
 const MAX_LINES: usize = 32;
 
 /// What a new file changes.
-pub(super) fn file<T: Documented>(before: &[Entry<T>], after: &[Entry<T>]) {
-    fn by_name<T: Documented>(entries: &[Entry<T>]) -> HashMap<&str, &Value> {
+pub(super) fn file<T: Documented>(before: &[GatewayDocument<T>], after: &[GatewayDocument<T>]) {
+    fn by_name<T: Documented>(entries: &[GatewayDocument<T>]) -> HashMap<&str, &Value> {
         entries.iter().map(|entry| (&**entry.config.name(), &*entry.document)).collect()
     }
     let (old, new) = (by_name(before), by_name(after));

@@ -14,7 +14,7 @@ use crate::config::{
 
 /// A document and what it means.
 #[derive(Debug)]
-pub(super) struct Entry<T> {
+pub(super) struct GatewayDocument<T> {
     pub(super) config: Arc<T>,
     pub(super) document: Arc<Value>,
     /// `None`: it stands in the file.
@@ -55,14 +55,14 @@ impl Documented for RouteConfig {
     }
 }
 
-impl<T> Clone for Entry<T> {
+impl<T> Clone for GatewayDocument<T> {
     fn clone(&self) -> Self {
         let (config, document) = (Arc::clone(&self.config), Arc::clone(&self.document));
         Self { config, document, revision: self.revision }
     }
 }
 
-pub(super) fn aside<T: Documented>(entry: &Entry<T>, mistake: Mistake) -> SetAside {
+pub(super) fn aside<T: Documented>(entry: &GatewayDocument<T>, mistake: Mistake) -> SetAside {
     SetAside {
         kind: T::KIND,
         name: entry.config.name().to_string(),
@@ -74,12 +74,12 @@ pub(super) fn aside<T: Documented>(entry: &Entry<T>, mistake: Mistake) -> SetAsi
 /// The file's documents with the stored ones on top. Entries that stand in `known` at the same revision are taken
 /// from there.
 pub(super) fn merge<T: Documented>(
-    file: &[Entry<T>],
+    file: &[GatewayDocument<T>],
     stored: &Snapshot,
-    known: &[Entry<T>],
+    known: &[GatewayDocument<T>],
     set_aside: &mut Vec<SetAside>,
-) -> Vec<Entry<T>> {
-    let known: HashMap<(&str, Option<Revision>), &Entry<T>> =
+) -> Vec<GatewayDocument<T>> {
+    let known: HashMap<(&str, Option<Revision>), &GatewayDocument<T>> =
         known.iter().map(|entry| ((&**entry.config.name(), entry.revision), entry)).collect();
     let mut entries = file.to_vec();
     let places: HashMap<Arc<str>, usize> =
@@ -110,7 +110,7 @@ pub(super) fn merge<T: Documented>(
 }
 
 /// Reads a stored document.
-fn read<T: Documented>(document: &Document) -> Result<Entry<T>, Vec<Mistake>> {
+fn read<T: Documented>(document: &Document) -> Result<GatewayDocument<T>, Vec<Mistake>> {
     let pointer = format!("/{}/{}", T::KIND, document.name);
     let wrong = |problem: String, accepted: &str| {
         vec![Mistake { pointer: pointer.clone(), problem, accepted: accepted.to_owned() }]
@@ -122,5 +122,9 @@ fn read<T: Documented>(document: &Document) -> Result<Entry<T>, Vec<Mistake>> {
         let problem = format!("calls itself {:?}", config.name());
         return Err(wrong(problem, "the name that it is stored under"));
     }
-    Ok(Entry { config: Arc::new(config), document: Arc::new(value), revision: Some(document.revision) })
+    Ok(GatewayDocument {
+        config: Arc::new(config),
+        document: Arc::new(value),
+        revision: Some(document.revision),
+    })
 }
