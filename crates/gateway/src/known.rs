@@ -27,9 +27,9 @@ pub(crate) struct Known {
     evicted: AtomicU64,
 }
 
-type Set = Mutex<[Option<Entry>; WAYS]>;
+type Set = Mutex<[Option<KnownIdentity>; WAYS]>;
 
-struct Entry {
+struct KnownIdentity {
     digest: [u8; 32],
     until: Tick,
     identity: Identity,
@@ -55,7 +55,7 @@ impl Known {
         if same.is_none() && set[way].as_ref().is_some_and(|entry| now < entry.until) {
             self.evicted.fetch_add(1, Relaxed);
         }
-        set[way] = Some(Entry { digest, until, identity });
+        set[way] = Some(KnownIdentity { digest, until, identity });
     }
 
     /// How many had to go before their time.
