@@ -25,7 +25,7 @@ const MARGIN: Duration = Duration::from_secs(1);
 /// Connections to one server.
 #[derive(Debug)]
 pub(crate) struct Pool {
-    cores: Box<[Mutex<Kept>]>,
+    cores: Box<[Mutex<KeptConnections>]>,
     most: usize,
     longest: Duration,
     /// The addresses of the server's name; `None`: it has none, or they are not known yet.
@@ -35,7 +35,7 @@ pub(crate) struct Pool {
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct KeptConnections {
     idle: Vec<Idle>,
     shared: Vec<Shared>,
 }
@@ -183,7 +183,7 @@ impl Pool {
         }
     }
 
-    fn core(&self, core: usize) -> MutexGuard<'_, Kept> {
+    fn core(&self, core: usize) -> MutexGuard<'_, KeptConnections> {
         self.cores[core % self.cores.len()].lock()
     }
 }
