@@ -152,11 +152,11 @@ impl Trace {
 pub struct Traces {
     /// Whether somebody looks: the only check that a request makes.
     is_watched: AtomicBool,
-    kept: Mutex<Kept>,
+    kept: Mutex<WatchedTraces>,
 }
 
 #[derive(Debug)]
-struct Kept {
+struct WatchedTraces {
     /// Until when somebody looks.
     until: Instant,
     /// When this began: the first part of each id.
@@ -169,7 +169,7 @@ struct Kept {
 
 impl Default for Traces {
     fn default() -> Self {
-        let kept = Kept {
+        let kept = WatchedTraces {
             until: monotonic(),
             began_unix_ms: wall().0 / 1_000_000,
             count: 0,
@@ -238,7 +238,7 @@ impl Traces {
         (kept.count, kept.good.len() + kept.bad.len())
     }
 
-    fn kept(&self) -> MutexGuard<'_, Kept> {
+    fn kept(&self) -> MutexGuard<'_, WatchedTraces> {
         self.kept.lock()
     }
 }
