@@ -43,7 +43,7 @@ pub use jwt::{JwtAuth, JwtKeysFrom, JwtKeysUrl};
 pub use matches::{HostPattern, PathPattern, Segment};
 pub use options::Maintenance;
 pub use redirect::{Location, Redirect};
-pub use reference::{Key, ROUTE_KEYS, Shape, UPSTREAM_KEYS, schema, with_breaker};
+pub use reference::{DocumentKey, ROUTE_KEYS, Shape, UPSTREAM_KEYS, schema, with_breaker};
 pub use rewrite::{EncodedSlash, Slashes};
 pub use route::RouteConfig;
 pub(crate) use route::read as read_route;

@@ -11,7 +11,7 @@ use super::split::PERCENT;
 
 /// One key of a document.
 #[derive(Clone, Copy, Debug)]
-pub struct Key {
+pub struct DocumentKey {
     /// Its place in the document: `breaker.open_seconds`.
     pub path: &'static str,
     /// What it may be.
@@ -53,8 +53,8 @@ pub enum Shape {
     Table,
 }
 
-const fn key(path: &'static str, shape: Shape, default: &'static str, doc: &'static str) -> Key {
-    Key { path, shape, default, doc }
+const fn key(path: &'static str, shape: Shape, default: &'static str, doc: &'static str) -> DocumentKey {
+    DocumentKey { path, shape, default, doc }
 }
 
 const DAY: f64 = 86_400.0;
@@ -68,7 +68,7 @@ const MODES: &[&str] = &["enforce", "shadow"];
 const BALANCES: &[&str] = &["round_robin", "least_requests", "peak_ewma", "ring_hash"];
 
 /// The keys of an upstream.
-pub const UPSTREAM_KEYS: &[Key] = &[
+pub const UPSTREAM_KEYS: &[DocumentKey] = &[
     key("name", Shape::Name, "", "Its name, for routes and metrics."),
     key(
         "servers",
@@ -235,7 +235,7 @@ pub const UPSTREAM_KEYS: &[Key] = &[
 ];
 
 /// The keys of a breaker, an upstream's or a route's.
-const BREAKER_KEYS: &[Key] = &[
+const BREAKER_KEYS: &[DocumentKey] = &[
     key("breaker.enabled", Shape::Flag, "true", "Whether there is a breaker."),
     key(
         "breaker.calls",
@@ -294,7 +294,7 @@ const BREAKER_KEYS: &[Key] = &[
 ];
 
 /// The keys of a route.
-pub const ROUTE_KEYS: &[Key] = &[
+pub const ROUTE_KEYS: &[DocumentKey] = &[
     key("name", Shape::Name, "", "Its name, for metrics, the log and limits."),
     key(
         "host",
@@ -685,7 +685,7 @@ pub const ROUTE_KEYS: &[Key] = &[
     key("mirror.percent", Shape::Number(0, 100), "100", "How many of a hundred requests are copied."),
 ];
 
-impl Key {
+impl DocumentKey {
     /// What is accepted, in words.
     #[must_use]
     pub fn accepted(&self) -> String {
@@ -735,7 +735,7 @@ impl Key {
 }
 
 /// The keys with those of a breaker after its own.
-pub fn with_breaker(keys: &'static [Key]) -> impl Iterator<Item = &'static Key> {
+pub fn with_breaker(keys: &'static [DocumentKey]) -> impl Iterator<Item = &'static DocumentKey> {
     keys.iter().flat_map(|key| {
         let inner = if key.path == "breaker" { BREAKER_KEYS } else { &[] };
         std::iter::once(key).chain(inner)
@@ -744,14 +744,14 @@ pub fn with_breaker(keys: &'static [Key]) -> impl Iterator<Item = &'static Key> 
 
 /// The JSON schema of a document with these keys, of which `required` must be there.
 #[must_use]
-pub fn schema(keys: &'static [Key], required: &[&str]) -> Value {
+pub fn schema(keys: &'static [DocumentKey], required: &[&str]) -> Value {
     let mut schema = table(with_breaker(keys).collect(), "");
     schema["required"] = json!(required);
     schema
 }
 
 /// The schema of the keys right below `prefix`.
-fn table(keys: Vec<&Key>, prefix: &str) -> Value {
+fn table(keys: Vec<&DocumentKey>, prefix: &str) -> Value {
     let mut properties = Map::new();
     for key in &keys {
         let Some(name) = key.path.strip_prefix(prefix).filter(|name| !name.contains('.')) else { continue };

@@ -12,7 +12,7 @@ use serde_json::{Value as Json, json};
 use tidegate_algorithms::document::DocumentReader;
 use tidegate_algorithms::policy::Mistake as DocumentMistake;
 use tidegate_gateway::config::{
-    Auth, Key, MAX_ROUTES, MAX_UPSTREAMS, ROUTE_KEYS, RouteConfig, UPSTREAM_KEYS,
+    Auth, DocumentKey, MAX_ROUTES, MAX_UPSTREAMS, ROUTE_KEYS, RouteConfig, UPSTREAM_KEYS,
 };
 use tidegate_gateway::documents::GatewayLayer;
 use tidegate_gateway::service::HttpsRules;
@@ -283,7 +283,7 @@ fn https(reader: &mut DocumentReader<'_>, is_tls: bool) -> HttpsRules {
     }
 }
 
-fn documents_schema(most: usize, keys: &'static [Key]) -> Json {
+fn documents_schema(most: usize, keys: &'static [DocumentKey]) -> Json {
     json!({ "type": "array", "maxItems": most, "items": tidegate_gateway::config::schema(keys, &["name"]) })
 }
 

@@ -5,7 +5,7 @@
 use std::fmt::Write;
 
 use serde_json::{Map, Value as Json, json};
-use tidegate_gateway::config::{Key, ROUTE_KEYS, UPSTREAM_KEYS, with_breaker};
+use tidegate_gateway::config::{DocumentKey, ROUTE_KEYS, UPSTREAM_KEYS, with_breaker};
 
 use super::services::SERVICES;
 use super::setting::Setting;
@@ -215,7 +215,7 @@ pub fn schema() -> Json {
 }
 
 /// A table of the keys of a document.
-fn keys(page: &mut String, title: &str, keys: &'static [Key]) {
+fn keys(page: &mut String, title: &str, keys: &'static [DocumentKey]) {
     // Invariant: writing to a String cannot fail.
     let _infallible =
         writeln!(page, "\n## {title}\n\n| key | default | accepted | what it is |\n|---|---|---|---|");
