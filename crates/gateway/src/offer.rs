@@ -34,12 +34,12 @@ const WEBSOCKET: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 pub(crate) struct Offer {
     protocol: HeaderValue,
     /// For a client of HTTP/2 that wants WebSocket.
-    key: Option<Key>,
+    key: Option<WebSocketKey>,
 }
 
 /// A key of WebSocket whose answer the gateway verifies, and what a server answers to it.
 #[derive(Debug)]
-struct Key {
+struct WebSocketKey {
     key: HeaderValue,
     answer: HeaderValue,
     /// It is the gateway's own, so that its answer is nothing to the client.
@@ -64,7 +64,8 @@ impl Offer {
             let needs_key = normal.must_go_on && protocol.as_bytes().eq_ignore_ascii_case(b"websocket");
             Self {
                 protocol,
-                key: needs_key.then(|| Key::stated(fields).unwrap_or_else(|| Key::new(random()))),
+                key: needs_key
+                    .then(|| WebSocketKey::stated(fields).unwrap_or_else(|| WebSocketKey::new(random()))),
             }
         }))
     }
@@ -73,7 +74,7 @@ impl Offer {
     pub(crate) fn make(&self, fields: &mut HeaderMap) {
         fields.append(CONNECTION, HeaderValue::from_static("upgrade"));
         fields.insert(UPGRADE, self.protocol.clone());
-        if let Some(Key { key, .. }) = &self.key {
+        if let Some(WebSocketKey { key, .. }) = &self.key {
             fields.insert(SEC_WEBSOCKET_KEY, key.clone());
         }
     }
@@ -92,7 +93,7 @@ impl Offer {
     }
 }
 
-impl Key {
+impl WebSocketKey {
     /// Sixteen bytes by chance, which are no secret (RFC 6455, 4.1).
     fn new([first, second, _]: [u64; 3]) -> Self {
         let nonce = [first.to_be_bytes(), second.to_be_bytes()].concat();
@@ -127,7 +128,7 @@ fn accepts(key: &str) -> String {
 mod tests {
     use super::*;
 
-    fn offer(key: Option<Key>) -> Offer {
+    fn offer(key: Option<WebSocketKey>) -> Offer {
         Offer { protocol: HeaderValue::from_static("websocket"), key }
     }
 
@@ -145,10 +146,12 @@ mod tests {
     #[test]
     fn a_client_of_http2_is_told_the_answer_to_a_key_that_it_has_stated() {
         let mut stated = HeaderMap::new();
-        assert!(Key::stated(&stated).is_none());
+        assert!(WebSocketKey::stated(&stated).is_none());
         stated.insert(SEC_WEBSOCKET_KEY, HeaderValue::from_static("dGhlIHNhbXBsZSBub25jZQ=="));
         let answer = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=";
-        for (key, told) in [(Key::stated(&stated), Some(answer)), (Some(Key::new([1, 2, 3])), None)] {
+        for (key, told) in
+            [(WebSocketKey::stated(&stated), Some(answer)), (Some(WebSocketKey::new([1, 2, 3])), None)]
+        {
             let offer = offer(key);
             let mut fields = HeaderMap::new();
             offer.make(&mut fields);
@@ -160,12 +163,12 @@ mod tests {
             assert_eq!(accept, told);
         }
         stated.append(SEC_WEBSOCKET_KEY, HeaderValue::from_static("other"));
-        assert!(Key::stated(&stated).is_none(), "which of them is asked");
+        assert!(WebSocketKey::stated(&stated).is_none(), "which of them is asked");
     }
 
     #[test]
     fn a_server_has_agreed_only_if_it_names_the_protocol_and_knows_the_answer() {
-        let own = offer(Some(Key::new([1, 2, 3])));
+        let own = offer(Some(WebSocketKey::new([1, 2, 3])));
         let mut fields = HeaderMap::new();
         own.make(&mut fields);
         let key = fields.get(SEC_WEBSOCKET_KEY).and_then(|key| key.to_str().ok()).expect("a key");
