@@ -40,7 +40,7 @@ struct Rotated {
 
 /// What became of a batch's lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Outcome {
+pub(super) struct WriteOutcome {
     pub(super) written: u64,
     pub(super) failed: u64,
 }
@@ -70,8 +70,8 @@ impl LogFile {
     }
 
     /// Writes whole lines.
-    pub(super) fn write(&mut self, mut batch: &[u8]) -> Outcome {
-        let mut outcome = Outcome::default();
+    pub(super) fn write(&mut self, mut batch: &[u8]) -> WriteOutcome {
+        let mut outcome = WriteOutcome::default();
         while !batch.is_empty() {
             let written = match &mut self.sink {
                 Sink::Stdout(out) => out.write_all(batch).map(|()| batch.len()),

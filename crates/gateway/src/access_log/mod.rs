@@ -24,7 +24,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 use std::time::Duration;
 
-use self::file::{LogFile, Outcome};
+use self::file::{LogFile, WriteOutcome};
 use crate::record::{ReadsRecords, Record};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
@@ -214,7 +214,7 @@ impl Shared {
             if reopen {
                 file.reopen();
             }
-            let Outcome { written, failed } = file.write(&batch);
+            let WriteOutcome { written, failed } = file.write(&batch);
             debug_assert_eq!(written + failed, lines, "each line is written or not");
             self.written.fetch_add(written, Relaxed);
             self.failed.fetch_add(failed, Relaxed);
