@@ -42,7 +42,7 @@ pub(crate) struct JudgedRequest<'a> {
 
 /// What becomes of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Outcome {
+pub struct JudgedOutcome {
     /// The route that takes it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub route: Option<Arc<str>>,
@@ -87,7 +87,7 @@ struct Seen {
 
 impl JudgedRequest<'_> {
     /// What becomes of the request by one side and by the other.
-    pub(crate) fn outcomes(&self, (one, other): (Side<'_>, Side<'_>)) -> (Outcome, Outcome) {
+    pub(crate) fn outcomes(&self, (one, other): (Side<'_>, Side<'_>)) -> (JudgedOutcome, JudgedOutcome) {
         let auth = |side: Side<'_>| side.and_then(|(route, _)| route.auth.clone());
         let (first, second) = (auth(one), auth(other));
         let seen = self.seen(first.as_ref());
@@ -95,12 +95,12 @@ impl JudgedRequest<'_> {
         (self.outcome(one, &seen), self.outcome(other, seen_by_other.as_ref().unwrap_or(&seen)))
     }
 
-    fn outcome(&self, side: Side<'_>, seen: &Seen) -> Outcome {
+    fn outcome(&self, side: Side<'_>, seen: &Seen) -> JudgedOutcome {
         let Some((route, lacks_policy)) = side else {
-            return Outcome { route: None, does: Does::refuse(&Refusal::NoRoute) };
+            return JudgedOutcome { route: None, does: Does::refuse(&Refusal::NoRoute) };
         };
         let does = self.does(route, lacks_policy, seen).unwrap_or_else(|refused| refused);
-        Outcome { route: Some(Arc::clone(&route.name)), does }
+        JudgedOutcome { route: Some(Arc::clone(&route.name)), does }
     }
 
     fn does(&self, route: &RouteConfig, lacks_policy: bool, seen: &Seen) -> Result<Does, Does> {

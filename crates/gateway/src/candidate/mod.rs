@@ -35,7 +35,7 @@ use crate::config::{Action, CandidateConfig, GatewayConfig, RouteConfig};
 use crate::route::Route;
 use crate::table::Table;
 pub(crate) use judge::JudgedRequest;
-pub use judge::{Does, Outcome};
+pub use judge::{Does, JudgedOutcome};
 
 /// Most examples that are kept of each difference: each of another pair of outcomes.
 pub const MAX_EXAMPLES: usize = 10;
@@ -106,9 +106,9 @@ pub struct Example {
     /// Its path, without a query.
     pub path: String,
     /// What becomes of it.
-    pub in_force: Outcome,
+    pub in_force: JudgedOutcome,
     /// What would.
-    pub candidate: Outcome,
+    pub candidate: JudgedOutcome,
     /// Requests like it: of the same difference and outcomes.
     pub requests: u64,
 }
@@ -279,7 +279,13 @@ impl Candidate {
     }
 
     /// Keeps an example, or counts on one that is kept.
-    fn keep(&self, difference: Difference, request: &JudgedRequest<'_>, is: Outcome, would: Outcome) {
+    fn keep(
+        &self,
+        difference: Difference,
+        request: &JudgedRequest<'_>,
+        is: JudgedOutcome,
+        would: JudgedOutcome,
+    ) {
         let word = difference.word();
         let Some(mut examples) = self.examples.try_lock() else {
             self.without_example.fetch_add(1, Relaxed);
