@@ -99,7 +99,7 @@ pub struct AccessLog {
 /// What requests and the thread share.
 #[derive(Debug, Default)]
 struct Shared {
-    queue: Mutex<Queue>,
+    queue: Mutex<LineQueue>,
     /// Something is there for the thread.
     filled: Condvar,
     /// The thread has ended.
@@ -111,7 +111,7 @@ struct Shared {
 }
 
 #[derive(Debug, Default)]
-struct Queue {
+struct LineQueue {
     bytes: Vec<u8>,
     lines: u64,
     reopen: bool,
@@ -227,17 +227,17 @@ impl Shared {
     }
 
     /// The queue, when there is something to do and some time was given for more.
-    fn wait(&self) -> MutexGuard<'_, Queue> {
-        let is_urgent = |queue: &Queue| queue.is_closed || queue.reopen;
-        let is_idle = |queue: &mut Queue| queue.bytes.is_empty() && !is_urgent(queue);
+    fn wait(&self) -> MutexGuard<'_, LineQueue> {
+        let is_urgent = |queue: &LineQueue| queue.is_closed || queue.reopen;
+        let is_idle = |queue: &mut LineQueue| queue.bytes.is_empty() && !is_urgent(queue);
         let mut queue = self.queue();
         self.filled.wait_while(&mut queue, is_idle);
-        let is_short = |queue: &mut Queue| queue.bytes.len() < BATCH_BYTES && !is_urgent(queue);
+        let is_short = |queue: &mut LineQueue| queue.bytes.len() < BATCH_BYTES && !is_urgent(queue);
         self.filled.wait_while_for(&mut queue, is_short, GATHERING);
         queue
     }
 
-    fn queue(&self) -> MutexGuard<'_, Queue> {
+    fn queue(&self) -> MutexGuard<'_, LineQueue> {
         self.queue.lock()
     }
 }
