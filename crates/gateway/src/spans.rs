@@ -51,13 +51,13 @@ const MAX_TEXT: usize = 512;
 pub struct Spans {
     /// The part of the traces that begin here which is recorded.
     ratio: f64,
-    queue: Mutex<Queue>,
+    queue: Mutex<SpanQueue>,
     is_batch_there: Notify,
     dropped: AtomicU64,
 }
 
 #[derive(Debug, Default)]
-struct Queue {
+struct SpanQueue {
     spans: VecDeque<Vec<u8>>,
     bytes: usize,
 }
@@ -122,7 +122,7 @@ impl Spans {
         (self.queue().spans.len(), self.dropped.load(Relaxed))
     }
 
-    fn queue(&self) -> MutexGuard<'_, Queue> {
+    fn queue(&self) -> MutexGuard<'_, SpanQueue> {
         // Whole spans and their sum: nothing panics while both are changed.
         self.queue.lock()
     }
