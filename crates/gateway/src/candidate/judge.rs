@@ -78,7 +78,7 @@ impl Does {
 type Side<'r> = Option<(&'r RouteConfig, bool)>;
 
 /// A request as a route sees it that asks who the client is.
-struct Seen {
+struct SeenRequest {
     /// Without what says who the client is; `None`: nothing was taken off.
     parts: Option<Parts>,
     /// The client's identity, as far as it is judged, or why the request is refused.
@@ -95,7 +95,7 @@ impl JudgedRequest<'_> {
         (self.outcome(one, &seen), self.outcome(other, seen_by_other.as_ref().unwrap_or(&seen)))
     }
 
-    fn outcome(&self, side: Side<'_>, seen: &Seen) -> JudgedOutcome {
+    fn outcome(&self, side: Side<'_>, seen: &SeenRequest) -> JudgedOutcome {
         let Some((route, lacks_policy)) = side else {
             return JudgedOutcome { route: None, does: Does::refuse(&Refusal::NoRoute) };
         };
@@ -103,7 +103,7 @@ impl JudgedRequest<'_> {
         JudgedOutcome { route: Some(Arc::clone(&route.name)), does }
     }
 
-    fn does(&self, route: &RouteConfig, lacks_policy: bool, seen: &Seen) -> Result<Does, Does> {
+    fn does(&self, route: &RouteConfig, lacks_policy: bool, seen: &SeenRequest) -> Result<Does, Does> {
         let parts = seen.parts.as_ref().unwrap_or(self.parts);
         match early(route, parts, self.client) {
             Some(Early::Maintenance(reply)) => {
@@ -136,15 +136,15 @@ impl JudgedRequest<'_> {
     }
 
     /// What is taken off the request is taken off a copy.
-    fn seen(&self, auth: Option<&Auth>) -> Seen {
-        let Some(auth) = auth else { return Seen { parts: None, proof: Ok(None) } };
+    fn seen(&self, auth: Option<&Auth>) -> SeenRequest {
+        let Some(auth) = auth else { return SeenRequest { parts: None, proof: Ok(None) } };
         let (mut copy, ()) = Request::new(()).into_parts();
         (copy.method, copy.version) = (self.parts.method.clone(), self.parts.version);
         copy.uri = self.parts.uri.clone();
         copy.headers = self.parts.headers.clone();
         let stated = auth.take(&mut copy, self.tls_name.is_some());
         let proof = self.proof(auth, stated);
-        Seen { parts: Some(copy), proof: proof.map_err(|refusal| Does::refuse(&refusal)) }
+        SeenRequest { parts: Some(copy), proof: proof.map_err(|refusal| Does::refuse(&refusal)) }
     }
 
     /// The identity in what is judged of all ways that are demanded.
