@@ -14,11 +14,11 @@ const PAUSE: Duration = Duration::from_secs(10);
 /// A server's certificate, as connections found it.
 #[derive(Debug, Default)]
 pub(crate) struct ServerCertificate {
-    seen: Mutex<Seen>,
+    seen: Mutex<LastRefusal>,
 }
 
 #[derive(Debug, Default)]
-struct Seen {
+struct LastRefusal {
     refusal: Option<Arc<str>>,
     last_line: Option<Instant>,
 }
