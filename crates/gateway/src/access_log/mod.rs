@@ -93,12 +93,12 @@ pub struct AccessLogStats {
 pub struct AccessLog {
     format: LineFormat,
     rules: Vec<SampleRule>,
-    shared: Arc<Shared>,
+    shared: Arc<LogState>,
 }
 
 /// What requests and the thread share.
 #[derive(Debug, Default)]
-struct Shared {
+struct LogState {
     queue: Mutex<LineQueue>,
     /// Something is there for the thread.
     filled: Condvar,
@@ -127,7 +127,7 @@ impl AccessLog {
     pub fn open(settings: AccessLogSettings) -> io::Result<Arc<Self>> {
         let AccessLogSettings { destination, format, rules } = settings;
         let file = LogFile::open(destination)?;
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(LogState::default());
         let writing = Arc::clone(&shared);
         let write = move || writing.write(file);
         drop(thread::Builder::new().name("access-log".to_owned()).spawn(write)?);
@@ -152,7 +152,7 @@ impl AccessLog {
     /// What has become of lines.
     #[must_use]
     pub fn stats(&self) -> AccessLogStats {
-        let Shared { written, dropped, failed, left_out, .. } = &*self.shared;
+        let LogState { written, dropped, failed, left_out, .. } = &*self.shared;
         AccessLogStats {
             written: written.load(Relaxed),
             dropped: dropped.load(Relaxed),
@@ -182,7 +182,7 @@ impl ReadsRecords for AccessLog {
     }
 }
 
-impl Shared {
+impl LogState {
     fn push(&self, line: &[u8]) {
         let mut queue = self.queue();
         if queue.is_closed || queue.bytes.len() + line.len() > QUEUE_BYTES {
