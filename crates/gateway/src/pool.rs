@@ -37,7 +37,7 @@ pub(crate) struct Pool {
 #[derive(Debug, Default)]
 struct KeptConnections {
     idle: Vec<Idle>,
-    shared: Vec<Shared>,
+    shared: Vec<SharedConnection>,
 }
 
 /// A connection that waits, and until when.
@@ -87,7 +87,7 @@ impl Return {
 
 /// A connection for several at once, and when it was last taken.
 #[derive(Debug)]
-struct Shared {
+struct SharedConnection {
     sender: SharedSender,
     since: Instant,
 }
@@ -128,7 +128,7 @@ impl Pool {
             let mut kept = self.core(core);
             kept.shared.retain(|kept| !kept.sender.is_closed());
             if kept.shared.len() < self.most {
-                kept.shared.push(Shared { sender: shared.clone(), since: now });
+                kept.shared.push(SharedConnection { sender: shared.clone(), since: now });
             }
         }
     }
