@@ -75,7 +75,7 @@ impl Does {
 }
 
 /// A route's configuration, and whether it lists a policy that is not in force.
-type Side<'r> = Option<(&'r RouteConfig, bool)>;
+type JudgedRoute<'r> = Option<(&'r RouteConfig, bool)>;
 
 /// A request as a route sees it that asks who the client is.
 struct SeenRequest {
@@ -87,15 +87,18 @@ struct SeenRequest {
 
 impl JudgedRequest<'_> {
     /// What becomes of the request by one side and by the other.
-    pub(crate) fn outcomes(&self, (one, other): (Side<'_>, Side<'_>)) -> (JudgedOutcome, JudgedOutcome) {
-        let auth = |side: Side<'_>| side.and_then(|(route, _)| route.auth.clone());
+    pub(crate) fn outcomes(
+        &self,
+        (one, other): (JudgedRoute<'_>, JudgedRoute<'_>),
+    ) -> (JudgedOutcome, JudgedOutcome) {
+        let auth = |side: JudgedRoute<'_>| side.and_then(|(route, _)| route.auth.clone());
         let (first, second) = (auth(one), auth(other));
         let seen = self.seen(first.as_ref());
         let seen_by_other = (first != second).then(|| self.seen(second.as_ref()));
         (self.outcome(one, &seen), self.outcome(other, seen_by_other.as_ref().unwrap_or(&seen)))
     }
 
-    fn outcome(&self, side: Side<'_>, seen: &SeenRequest) -> JudgedOutcome {
+    fn outcome(&self, side: JudgedRoute<'_>, seen: &SeenRequest) -> JudgedOutcome {
         let Some((route, lacks_policy)) = side else {
             return JudgedOutcome { route: None, does: Does::refuse(&Refusal::NoRoute) };
         };
