@@ -14,7 +14,7 @@ use crate::hedge::Hedge;
 use crate::identity::Identity;
 use crate::jwt::JwtVerifier;
 use crate::mirror::Mirror;
-use crate::split::{Side, has_cookie};
+use crate::split::{SplitSide, has_cookie};
 use crate::upstream::Upstream;
 
 /// A route in force.
@@ -110,7 +110,7 @@ impl Route {
         request: &Parts,
         identity: Option<&Identity>,
         client: IpAddr,
-    ) -> (&'u Arc<Upstream>, Option<Side>) {
+    ) -> (&'u Arc<Upstream>, Option<SplitSide>) {
         let Some(split) = &self.config.split else { return (main, None) };
         let side = split.side_of(request, identity, client);
         (side.share.and_then(|share| self.shares.get(share)).unwrap_or(main), Some(side))

@@ -26,7 +26,7 @@ use crate::identity::Identity;
 
 /// On which side of a split a request is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Side {
+pub(crate) struct SplitSide {
     /// The position of its share; `None`: it gets what the shares leave.
     pub(crate) share: Option<usize>,
     pub(crate) why: Why,
@@ -43,7 +43,7 @@ pub(crate) enum Why {
 
 impl SplitConfig {
     /// Where a request goes, and why. Its client is who it has proved to be, or its address.
-    pub(crate) fn side_of(&self, request: &Parts, identity: Option<&Identity>, client: IpAddr) -> Side {
+    pub(crate) fn side_of(&self, request: &Parts, identity: Option<&Identity>, client: IpAddr) -> SplitSide {
         match identity.and_then(Identity::client) {
             Some(client) => self.side(request, client),
             None => self.side(request, &as_attribute(client)),
@@ -51,14 +51,14 @@ impl SplitConfig {
     }
 
     /// Where the request of this client goes, and why.
-    fn side(&self, request: &Parts, client: &str) -> Side {
+    fn side(&self, request: &Parts, client: &str) -> SplitSide {
         let has = |(name, value): &(http::HeaderName, http::HeaderValue)| {
             request.headers.get_all(name).iter().any(|given| given == value)
         };
         let states_some = !self.fields.is_empty() || !self.cookies.is_empty();
         let has_cookies = || self.cookies.iter().all(|cookie| has_cookie(&request.headers, cookie));
         if states_some && self.fields.iter().all(has) && has_cookies() {
-            return Side { share: Some(0), why: Why::Fields };
+            return SplitSide { share: Some(0), why: Why::Fields };
         }
         let stated = match &self.sticky_by {
             StickyBy::Client => None,
@@ -70,7 +70,7 @@ impl SplitConfig {
         let hash = hash(&[first.as_bytes(), &[0], told_apart].concat());
         // By hundreds first: who is told apart stays where whole percents have put it.
         let place = (hash % 100) * 10 + (hash / 100) % 10;
-        Side { share: self.share_at(place), why: Why::Share { place } }
+        SplitSide { share: self.share_at(place), why: Why::Share { place } }
     }
 }
 
@@ -231,7 +231,7 @@ mod tests {
         let fields = ["x-canary", "x-team"].map(|name| (name.parse().unwrap(), "1".parse().unwrap()));
         let canary = SplitConfig { fields: fields.to_vec(), ..canary("v2", 0, StickyBy::Client) };
         let both = canary.side(&request(&[("x-canary", "1"), ("x-team", "1")]), "10.0.0.1");
-        assert_eq!(both, Side { share: Some(0), why: Why::Fields });
+        assert_eq!(both, SplitSide { share: Some(0), why: Why::Fields });
         for fields in [&[][..], &[("x-canary", "1")], &[("x-canary", "1"), ("x-team", "2")]] {
             assert!(!canary.side(&request(fields), "10.0.0.1").share.is_some());
         }

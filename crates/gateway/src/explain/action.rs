@@ -16,7 +16,7 @@ use crate::identity::Identity;
 use crate::record::phase_word;
 use crate::replies::early;
 use crate::route::{Route, RouteAction};
-use crate::split::{Side, Why};
+use crate::split::{SplitSide, Why};
 use crate::upstream::Upstream;
 
 #[derive(Debug, Serialize)]
@@ -163,7 +163,7 @@ pub(super) fn explained_action(
 }
 
 /// The canary, which has the first of the places.
-fn explained_canary(split: &SplitConfig, main: &Upstream, side: Side) -> Option<ExplainedCanary> {
+fn explained_canary(split: &SplitConfig, main: &Upstream, side: SplitSide) -> Option<ExplainedCanary> {
     let (upstream, places) = split.places(&main.config.name).next()?;
     let because = match side.why {
         Why::Fields => "its fields send it there".to_owned(),
@@ -176,7 +176,7 @@ fn explained_canary(split: &SplitConfig, main: &Upstream, side: Side) -> Option<
 }
 
 /// All shares of a split, and the place of a request.
-fn explained_split(split: &SplitConfig, main: &Upstream, side: Side) -> Option<ExplainedSplit> {
+fn explained_split(split: &SplitConfig, main: &Upstream, side: SplitSide) -> Option<ExplainedSplit> {
     let parts: Vec<_> = split.places(&main.config.name).collect();
     let because = match side.why {
         Why::Fields => "its fields send it there".to_owned(),
