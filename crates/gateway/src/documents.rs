@@ -111,12 +111,10 @@ impl GatewayLayer {
     /// What it declares: kind, name and document.
     #[must_use]
     pub fn documents(&self) -> Vec<(Kind, String, Value)> {
-        let upstream = |it: &GatewayDocument<UpstreamConfig>| {
-            (UPSTREAM, it.config.name.to_string(), (*it.document).clone())
-        };
-        let route =
-            |it: &GatewayDocument<RouteConfig>| (ROUTE, it.config.name.to_string(), (*it.document).clone());
-        self.upstreams.iter().map(upstream).chain(self.routes.iter().map(route)).collect()
+        fn declared<T: Documented>(it: &GatewayDocument<T>) -> (Kind, String, Value) {
+            (T::KIND, it.config.name().to_string(), (*it.document).clone())
+        }
+        self.upstreams.iter().map(declared).chain(self.routes.iter().map(declared)).collect()
     }
 
     /// Checks what a file has under `[[upstream]]` and `[[route]]`; `policies` are those that a route may list.
