@@ -23,11 +23,11 @@ pub const MAX_KNOWN: usize = SETS * WAYS;
 #[derive(Default)]
 pub(crate) struct Known {
     /// Made at the first use: a gateway without routes that need it has no table.
-    sets: OnceLock<Box<[Set]>>,
+    sets: OnceLock<Box<[IdentitySet]>>,
     evicted: AtomicU64,
 }
 
-type Set = Mutex<[Option<KnownIdentity>; WAYS]>;
+type IdentitySet = Mutex<[Option<KnownIdentity>; WAYS]>;
 
 struct KnownIdentity {
     digest: [u8; 32],
@@ -45,7 +45,7 @@ impl Known {
 
     /// Remembers an identity until then.
     pub(crate) fn put(&self, digest: [u8; 32], identity: Identity, until: Tick, now: Tick) {
-        self.sets.get_or_init(|| (0..SETS).map(|_| Set::default()).collect());
+        self.sets.get_or_init(|| (0..SETS).map(|_| IdentitySet::default()).collect());
         let Some(set) = self.set(&digest) else { return };
         let mut set = set.lock();
         let same = set.iter().position(|entry| entry.as_ref().is_some_and(|entry| entry.digest == digest));
@@ -63,7 +63,7 @@ impl Known {
         self.evicted.load(Relaxed)
     }
 
-    fn set(&self, digest: &[u8; 32]) -> Option<&Set> {
+    fn set(&self, digest: &[u8; 32]) -> Option<&IdentitySet> {
         let [first, second, ..] = *digest;
         let place = usize::from(u16::from_le_bytes([first, second])) % SETS;
         self.sets.get().map(|sets| &sets[place])
