@@ -94,14 +94,14 @@ pub(crate) struct Direct {
     /// The last read was full.
     is_bulk: bool,
     /// What came of the reply under way and was not passed on.
-    arrived: Arrived,
+    arrived: ArrivedReply,
     /// All of it came.
     is_whole: bool,
 }
 
 /// What came of a reply and was not passed on.
 #[derive(Debug, Default)]
-struct Arrived {
+struct ArrivedReply {
     head: Option<Bytes>,
     first: Bytes,
     /// Further pieces that came in the same read: a chunked body is passed on in the sizes in which it is read.
@@ -112,7 +112,7 @@ struct Arrived {
 impl Direct {
     pub(crate) fn new(stream: TcpStream, peer: IpAddr) -> Self {
         let limits = Limits { max_head: MAX_HEAD_BYTES, max_body: u64::MAX };
-        let (reader, arrived) = (ResponseReader::new(limits), Arrived::default());
+        let (reader, arrived) = (ResponseReader::new(limits), ArrivedReply::default());
         let (is_free, is_half_sent, is_bulk, is_whole) = (true, false, false, false);
         Self { stream, peer, reader, is_free, is_half_sent, is_bulk, arrived, is_whole }
     }
@@ -138,7 +138,7 @@ impl Direct {
     /// Sends the bytes of a request and waits for the head of its reply; `to_head` if it is one to HEAD.
     pub(crate) async fn send(&mut self, mut request: Vec<u8>, to_head: bool) -> Result<Response<()>, Broken> {
         self.reader.begin(to_head);
-        self.arrived = Arrived::default();
+        self.arrived = ArrivedReply::default();
         (self.is_free, self.is_whole) = (false, false);
         let mut written = 0;
         poll_fn(|cx| {
@@ -232,7 +232,7 @@ impl Direct {
     }
 }
 
-impl Arrived {
+impl ArrivedReply {
     fn take_body(&mut self) -> Option<Bytes> {
         let first = std::mem::take(&mut self.first);
         let body = if self.more.is_empty() { first } else { std::mem::take(&mut self.more).freeze() };
@@ -253,7 +253,7 @@ impl Arrived {
 /// Takes up what the reader finds in one read.
 struct Look<'a> {
     read: &'a Bytes,
-    arrived: &'a mut Arrived,
+    arrived: &'a mut ArrivedReply,
 }
 
 impl Visit for Look<'_> {
@@ -265,7 +265,7 @@ impl Visit for Look<'_> {
     }
 
     fn body(&mut self, part: &[u8]) {
-        let Arrived { first, more, .. } = &mut *self.arrived;
+        let ArrivedReply { first, more, .. } = &mut *self.arrived;
         if part.is_empty() {
         } else if first.is_empty() && more.is_empty() {
             *first = self.read.slice_ref(part);
