@@ -28,7 +28,7 @@ pub(super) struct Names {
     pub(super) is_other: bool,
 }
 
-type Listed = (Option<String>, Option<String>, Option<String>, Option<String>, u16, bool);
+type ListedLabels = (Option<String>, Option<String>, Option<String>, Option<String>, u16, bool);
 
 impl Labels {
     /// The labels of a request that there is no room to count apart.
@@ -51,25 +51,25 @@ impl Labels {
 impl Names {
     pub(super) fn written(self) -> String {
         // A list of texts, a number and a truth always serialises.
-        serde_json::to_string(&Listed::from(self)).unwrap_or_default()
+        serde_json::to_string(&ListedLabels::from(self)).unwrap_or_default()
     }
 
     /// What was written; `others` where it cannot be read, so that its requests are still counted.
     pub(super) fn read(text: &str) -> Self {
-        let listed = serde_json::from_str::<Listed>(text);
+        let listed = serde_json::from_str::<ListedLabels>(text);
         listed.map_or_else(|_| Self { is_other: true, ..Self::default() }, Self::from)
     }
 }
 
-impl From<Names> for Listed {
+impl From<Names> for ListedLabels {
     fn from(names: Names) -> Self {
         let Names { route, key, upstream, server, status, is_other } = names;
         (route, key, upstream, server, status, is_other)
     }
 }
 
-impl From<Listed> for Names {
-    fn from((route, key, upstream, server, status, is_other): Listed) -> Self {
+impl From<ListedLabels> for Names {
+    fn from((route, key, upstream, server, status, is_other): ListedLabels) -> Self {
         Self { route, key, upstream, server, status, is_other }
     }
 }
