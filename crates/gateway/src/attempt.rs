@@ -34,7 +34,7 @@ use crate::connection::{self, HyperSender, Sender};
 use crate::doubt::Doubt;
 use crate::fields;
 use crate::message::Message;
-use crate::progress::Progress;
+use crate::progress::BodyProgress;
 use crate::refusal::Refusal;
 use crate::unanswered::{How, Unanswered};
 use crate::upstream::Upstream;
@@ -268,7 +268,7 @@ impl Attempt<'_> {
 
     /// What `sent` gives, unless that takes too long: while the server takes the body it is waited for, and while
     /// the client is waited for that is not the server's fault.
-    async fn in_time<T>(&self, sent: impl Future<Output = T>, progress: Option<&Progress>) -> Option<T> {
+    async fn in_time<T>(&self, sent: impl Future<Output = T>, progress: Option<&BodyProgress>) -> Option<T> {
         let mut sent = pin!(sent);
         let mut since = monotonic();
         loop {

@@ -26,7 +26,7 @@ use http::{Request, StatusCode};
 use parking_lot::Mutex;
 use tokio::time::{Sleep, sleep};
 
-use crate::progress::Progress;
+use crate::progress::BodyProgress;
 
 /// How long a server may take to ask for a body. Clients wait as long, of their own accord (curl).
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -90,7 +90,7 @@ impl BodyWait {
 
     /// Ready when the client is to be asked; never, if the server does not want the body. The wait is not the server's fault: it may
     /// wait as well, for a body that comes without being asked for.
-    pub(crate) fn poll(&mut self, progress: &Progress, cx: &mut Context<'_>) -> Poll<()> {
+    pub(crate) fn poll(&mut self, progress: &BodyProgress, cx: &mut Context<'_>) -> Poll<()> {
         // Before it is looked what was said, so that nothing is said in between.
         *self.expectation.reader.lock() = Some(cx.waker().clone());
         let said = self.expectation.said.load(SeqCst);

@@ -17,7 +17,7 @@ use crate::fields;
 use crate::flow::Flow;
 use crate::offer::{Offer, is_agreed};
 use crate::payload::RequestPayload;
-use crate::progress::Progress;
+use crate::progress::BodyProgress;
 
 /// A request that can be sent, perhaps several times.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ pub(crate) struct Message {
     parts: Parts,
     payload: Payload,
     /// How far its body has come, if it is still coming.
-    pub(crate) progress: Option<Arc<Progress>>,
+    pub(crate) progress: Option<Arc<BodyProgress>>,
     /// The protocol in which client and server would go on, if the server agrees.
     pub(crate) upgrade: Option<Offer>,
     /// Its client waits until it is asked for the body.

@@ -21,7 +21,7 @@ use crate::config::RouteConfig;
 use crate::expectation::{BodyWait, Expectation};
 use crate::fields::strip_trailers;
 use crate::flow::Passing;
-use crate::progress::{PayloadError, Progress};
+use crate::progress::{BodyProgress, PayloadError};
 use crate::refusal::Refusal;
 
 /// The slowest client that is waited for while its body is passed on.
@@ -50,7 +50,7 @@ pub(crate) struct Streaming {
     silence: Duration,
     silent: Option<Pin<Box<Sleep>>>,
     asking: Option<BodyWait>,
-    progress: Arc<Progress>,
+    progress: Arc<BodyProgress>,
     /// Where its bytes are counted.
     pub(crate) passing: Passing,
 }
@@ -72,7 +72,7 @@ impl Streaming {
             route,
             silent: None,
             asking: None,
-            progress: Arc::new(Progress::new()),
+            progress: Arc::new(BodyProgress::new()),
             passing,
         }
     }
@@ -116,7 +116,7 @@ impl Streaming {
 
 impl RequestPayload {
     /// How far it has come, if it is not at hand.
-    pub(crate) fn progress(&self) -> Option<Arc<Progress>> {
+    pub(crate) fn progress(&self) -> Option<Arc<BodyProgress>> {
         match self {
             Self::Whole(_) => None,
             Self::Streaming(streaming) => Some(Arc::clone(&streaming.progress)),

@@ -16,14 +16,14 @@ use crate::refusal::Refusal;
 /// No client is waited for.
 const NOT_AWAITED: u64 = u64::MAX;
 
-/// A request's body cannot be sent on, by the client's fault; its [`Progress`] says why.
+/// A request's body cannot be sent on, by the client's fault; its [`BodyProgress`] says why.
 #[derive(Debug, Error)]
 #[error("the request body ended early")]
 pub(crate) struct PayloadError;
 
 /// How far a request's body has come, for who waits for the reply to it.
 #[derive(Debug)]
-pub(crate) struct Progress {
+pub(crate) struct BodyProgress {
     opened: Instant,
     /// When some of it was last taken, in nanoseconds.
     last: AtomicU64,
@@ -35,7 +35,7 @@ pub(crate) struct Progress {
     fault: Mutex<Option<Refusal>>,
 }
 
-impl Progress {
+impl BodyProgress {
     /// Of a body of which nothing was taken yet.
     pub(crate) fn new() -> Self {
         Self {
