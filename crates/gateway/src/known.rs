@@ -21,7 +21,7 @@ pub const MAX_KNOWN: usize = SETS * WAYS;
 
 /// Identities by digests of what proved them.
 #[derive(Default)]
-pub(crate) struct Known {
+pub(crate) struct KnownIdentities {
     /// Made at the first use: a gateway without routes that need it has no table.
     sets: OnceLock<Box<[IdentitySet]>>,
     evicted: AtomicU64,
@@ -35,7 +35,7 @@ struct KnownIdentity {
     identity: Identity,
 }
 
-impl Known {
+impl KnownIdentities {
     /// The identity of a credential, if it still holds.
     pub(crate) fn get(&self, digest: &[u8; 32], now: Tick) -> Option<Identity> {
         let set = self.set(digest)?.lock();
@@ -70,7 +70,7 @@ impl Known {
     }
 }
 
-impl fmt::Debug for Known {
+impl fmt::Debug for KnownIdentities {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.debug_struct("Known").field("evicted", &self.evicted()).finish_non_exhaustive()
     }
@@ -95,7 +95,8 @@ mod tests {
 
     #[test]
     fn an_identity_is_known_until_its_end_and_a_full_set_forgets_the_first_to_end() {
-        let (known, name) = (Known::default(), |it: Option<Identity>| it?.client().map(str::to_owned));
+        let (known, name) =
+            (KnownIdentities::default(), |it: Option<Identity>| it?.client().map(str::to_owned));
         assert!(known.get(&digest(0), Tick(0)).is_none());
         for number in 0..4 {
             known.put(digest(number), named(&number.to_string()), Tick(100 + u64::from(number)), Tick(0));

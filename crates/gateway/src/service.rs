@@ -38,7 +38,7 @@ pub use crate::hedge::HedgeStats;
 pub use crate::identity::IdentityFields;
 use crate::jwt::JwtCounts;
 pub use crate::jwt::{JwtKeysStatus, JwtStats};
-use crate::known::Known;
+use crate::known::KnownIdentities;
 pub use crate::known::MAX_KNOWN;
 use crate::limits::Limits;
 pub use crate::mirror::{MAX_AT_ONCE as MAX_MIRRORED_AT_ONCE, MirrorStats};
@@ -114,7 +114,7 @@ pub struct Gateway<L> {
     keys: Arc<ApiKeys>,
     identity_fields: IdentityFields,
     compressor: Arc<Compressor>,
-    known: Known,
+    known: KnownIdentities,
     jwt_counts: JwtCounts,
     forward_auth_counts: ForwardAuthCounts,
     /// `None`: no client may ask for traces.
@@ -147,7 +147,7 @@ impl<L: Limits> Gateway<L> {
             keys: Arc::new(ApiKeys::new("")),
             identity_fields: IdentityFields::default(),
             compressor: Arc::default(),
-            known: Known::default(),
+            known: KnownIdentities::default(),
             jwt_counts: JwtCounts::default(),
             forward_auth_counts: ForwardAuthCounts::default(),
             trace_guard: None,
@@ -311,7 +311,7 @@ impl<L: Limits> Gateway<L> {
         &self.forward_auth_counts
     }
 
-    pub(crate) fn known(&self) -> &Known {
+    pub(crate) fn known(&self) -> &KnownIdentities {
         &self.known
     }
 

@@ -23,7 +23,7 @@ use tidegate_net::clock::wall;
 
 use crate::config::{JwtAuth, JwtKeysFrom};
 use crate::identity::{Attested, Identity};
-use crate::known::Known;
+use crate::known::KnownIdentities;
 use crate::places::StatedText;
 use crate::random::random;
 use crate::refusal::Refusal;
@@ -103,7 +103,7 @@ impl JwtVerifier {
         &self,
         auth: &JwtAuth,
         stated: StatedText,
-        known: &Known,
+        known: &KnownIdentities,
         counts: &JwtCounts,
         now: Tick,
     ) -> Result<Identity, Refusal> {
@@ -128,7 +128,7 @@ impl JwtVerifier {
         &self,
         auth: &JwtAuth,
         stated: StatedText,
-        known: &Known,
+        known: &KnownIdentities,
         now: Tick,
     ) -> Result<Identity, Refusal> {
         self.find(auth, &token(stated)?, known, &JwtCounts::default(), now)
@@ -138,7 +138,7 @@ impl JwtVerifier {
         &self,
         auth: &JwtAuth,
         token: &[u8],
-        known: &Known,
+        known: &KnownIdentities,
         counts: &JwtCounts,
         now: Tick,
     ) -> Result<Identity, Refusal> {
