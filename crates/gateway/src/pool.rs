@@ -24,7 +24,7 @@ const MARGIN: Duration = Duration::from_secs(1);
 
 /// Connections to one server.
 #[derive(Debug)]
-pub(crate) struct Pool {
+pub(crate) struct ConnectionPool {
     cores: Box<[Mutex<KeptConnections>]>,
     most: usize,
     longest: Duration,
@@ -51,7 +51,7 @@ struct Idle {
 #[derive(Debug)]
 pub(crate) struct Return {
     pub(crate) sender: Sender,
-    pool: Arc<Pool>,
+    pool: Arc<ConnectionPool>,
     /// The core that serves the client.
     pub(crate) core: usize,
     /// How long it may be kept, if that is known.
@@ -62,7 +62,12 @@ pub(crate) struct Return {
 
 impl Return {
     /// Where a connection goes that may be kept for so long, if that is known.
-    pub(crate) fn new(sender: Sender, promised: Option<Duration>, pool: Arc<Pool>, core: usize) -> Self {
+    pub(crate) fn new(
+        sender: Sender,
+        promised: Option<Duration>,
+        pool: Arc<ConnectionPool>,
+        core: usize,
+    ) -> Self {
         Self { sender, pool, core, promised, route: None }
     }
 
@@ -92,7 +97,7 @@ struct SharedConnection {
     since: Instant,
 }
 
-impl Pool {
+impl ConnectionPool {
     /// An empty pool for each of `cores`, with at most `most` connections that are idle for `longest`. What its server is sent
     /// and answers is counted in `flow`.
     pub(crate) fn new(cores: usize, most: usize, longest: Duration, flow: Arc<Flow>) -> Self {

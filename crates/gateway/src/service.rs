@@ -42,7 +42,7 @@ use crate::known::KnownIdentities;
 pub use crate::known::MAX_KNOWN;
 use crate::limits::Limits;
 pub use crate::mirror::{MAX_AT_ONCE as MAX_MIRRORED_AT_ONCE, MirrorStats};
-use crate::pool::Pool;
+use crate::pool::ConnectionPool;
 use crate::record::TRACE;
 use crate::shed::Shedder;
 use crate::spans::Spans;
@@ -241,7 +241,7 @@ impl<L: Limits> Gateway<L> {
                 Host::Name(name) => Some((&**name, pool)),
                 Host::Address(_) => None,
             });
-            let named: Vec<(&str, &Arc<Pool>)> = named.collect();
+            let named: Vec<(&str, &Arc<ConnectionPool>)> = named.collect();
             let used: HashSet<&str> = named.iter().map(|(name, _)| *name).collect();
             self.resolver.forget(|name| !used.contains(name));
             for (name, pool) in named {

@@ -26,7 +26,7 @@ use crate::client_address::as_attribute;
 use crate::config::{BalanceKey, ServerConfig, UpstreamConfig};
 use crate::connection::{self, Sender};
 use crate::flow::Flow;
-use crate::pool::Pool;
+use crate::pool::ConnectionPool;
 use crate::random::random;
 use crate::refusal::Refusal;
 
@@ -36,7 +36,7 @@ pub(crate) struct Upstream {
     pub(crate) config: Arc<UpstreamConfig>,
     pub(crate) group: Group,
     /// Connections of each backend of the group, by its position.
-    pub(crate) pools: Vec<Arc<Pool>>,
+    pub(crate) pools: Vec<Arc<ConnectionPool>>,
     pub(crate) breaker: Option<Arc<SharedBreaker>>,
     /// The breakers of the routes that send requests here.
     route_breakers: ArcSwap<Vec<Arc<SharedBreaker>>>,
@@ -284,9 +284,9 @@ impl Upstream {
 }
 
 /// Without connections. What is counted at its server goes on in `flow`, if the server was there before.
-fn new_pool(config: &UpstreamConfig, cores: usize, flow: Option<&Arc<Flow>>) -> Pool {
+fn new_pool(config: &UpstreamConfig, cores: usize, flow: Option<&Arc<Flow>>) -> ConnectionPool {
     let flow = flow.map_or_else(|| Arc::new(Flow::new(cores)), Arc::clone);
-    Pool::new(cores, config.idle_connections, config.idle_timeout, flow)
+    ConnectionPool::new(cores, config.idle_connections, config.idle_timeout, flow)
 }
 
 /// A server that comes when others serve: it starts slowly, after its first check if it has any.
