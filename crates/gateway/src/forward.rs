@@ -44,7 +44,7 @@ use crate::config::Protocol;
 use crate::fields::{self, Onward};
 use crate::flow::Passing;
 use crate::forwarded;
-use crate::hedging::Placed;
+use crate::hedging::PlacedAttempt;
 use crate::limits::Limits;
 use crate::message::Message;
 use crate::mirror::Way;
@@ -223,7 +223,7 @@ impl<L: Limits> Gateway<L> {
             if let Some(trace) = record.attempt(upstream, server) {
                 message.tell_trace(trace);
             }
-            let mut placed = Placed { server, place, permit, begun: monotonic() };
+            let mut placed = PlacedAttempt { server, place, permit, begun: monotonic() };
             let sent = match sending.hedge {
                 None => self.attempt(sending, server).send(message).await,
                 // In a box: two attempts take twice the room, and few routes have them.

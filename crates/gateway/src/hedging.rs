@@ -34,14 +34,14 @@ use crate::service::Gateway;
 use crate::upstream::Upstream;
 
 /// Where an attempt is, and what it owes an account to.
-pub(crate) struct Placed<'a> {
+pub(crate) struct PlacedAttempt<'a> {
     pub(crate) server: usize,
     pub(crate) place: Place,
     pub(crate) permit: Option<Permit<'a>>,
     pub(crate) begun: Instant,
 }
 
-impl Placed<'_> {
+impl PlacedAttempt<'_> {
     /// Takes note of how it ended: `took` nanoseconds of its server.
     pub(crate) fn ended(&mut self, upstream: &Upstream, failed: bool, took: u64, now: Tick) {
         if let Some(permit) = self.permit.take() {
@@ -67,10 +67,10 @@ impl<L: Limits> Gateway<L> {
         &self,
         sending: &Sending<'a>,
         message: &mut Message,
-        first: Placed<'a>,
+        first: PlacedAttempt<'a>,
         tried: &mut Vec<usize>,
         record: &mut Recorder,
-    ) -> (Result<Exchange, Failure>, Placed<'a>) {
+    ) -> (Result<Exchange, Failure>, PlacedAttempt<'a>) {
         let begun = first.begun;
         let late = sending.hedge.and_then(|hedge| Some((hedge, hedge.after()?, message.copy_to_ask()?)));
         let ended = match late {
@@ -93,7 +93,7 @@ impl<L: Limits> Gateway<L> {
         message: &mut Message,
         tried: &mut Vec<usize>,
         record: &mut Recorder,
-    ) -> (Result<Exchange, Failure>, Placed<'a>) {
+    ) -> (Result<Exchange, Failure>, PlacedAttempt<'a>) {
         let one = self.attempt(sending, first.server);
         let mut one = pin!(one.send(message));
         if let Ok(sent) = timeout_at(late.into(), one.as_mut()).await {
@@ -142,7 +142,7 @@ impl<L: Limits> Gateway<L> {
     }
 
     /// Another server, if there is one, the breaker is closed, and the budget has something left.
-    fn second_place<'a>(&self, sending: &Sending<'a>, tried: &[usize]) -> Option<Placed<'a>> {
+    fn second_place<'a>(&self, sending: &Sending<'a>, tried: &[usize]) -> Option<PlacedAttempt<'a>> {
         let (upstream, now) = (sending.upstream, self.tick());
         let is_closed = upstream.breaker.as_ref().is_none_or(|breaker| breaker.phase() == Phase::Closed);
         if tried.len() >= upstream.config.retries.attempts as usize || !is_closed {
@@ -150,7 +150,7 @@ impl<L: Limits> Gateway<L> {
         }
         let (server, place) = upstream.group.pick(sending.key, tried, now).ok()?;
         let permit = upstream.enter(now).ok()?;
-        let placed = || Placed { server, place, permit, begun: monotonic() };
+        let placed = || PlacedAttempt { server, place, permit, begun: monotonic() };
         sending.budget.budget().try_attempt(now).then(placed)
     }
 }
@@ -160,7 +160,7 @@ struct Twice<'a> {
     hedge: &'a Hedge,
     copy: Message,
     late: Instant,
-    first: Placed<'a>,
+    first: PlacedAttempt<'a>,
 }
 
 fn is_good(sent: &Result<Exchange, Failure>) -> bool {
