@@ -22,7 +22,7 @@ const PARAMETERS: &str = "by, step, from, to, route, key, format, each once";
 
 /// What requests are told apart by in an answer, in the order of its columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum By {
+enum GroupBy {
     Route,
     Key,
     Upstream,
@@ -30,12 +30,12 @@ enum By {
     Status,
 }
 
-const BY: [(&str, By); 5] = [
-    ("route", By::Route),
-    ("key", By::Key),
-    ("upstream", By::Upstream),
-    ("server", By::Server),
-    ("status", By::Status),
+const BY: [(&str, GroupBy); 5] = [
+    ("route", GroupBy::Route),
+    ("key", GroupBy::Key),
+    ("upstream", GroupBy::Upstream),
+    ("server", GroupBy::Server),
+    ("status", GroupBy::Status),
 ];
 
 /// The numbers of a row.
@@ -55,7 +55,7 @@ const NUMBERS: [&str; 10] = [
 /// A question about requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AnalyticsQuery {
-    by: Vec<By>,
+    by: Vec<GroupBy>,
     /// How long the spans are that are summed up.
     span: Span,
     /// Rows for each of them, or one for all the time.
@@ -106,7 +106,7 @@ impl AnalyticsQuery {
                 "by" => {
                     let words = text.split(',').filter(|word| !word.is_empty());
                     let known = |word| BY.iter().find(|(known, _)| *known == word).map(|(_, by)| *by);
-                    let by: Option<Vec<By>> = words.map(known).collect();
+                    let by: Option<Vec<GroupBy>> = words.map(known).collect();
                     query.by = by.ok_or_else(|| wrong("some of route,key,upstream,server,status"))?;
                 }
                 "step" => {
@@ -149,14 +149,14 @@ impl AnalyticsQuery {
 
     /// What `names` are in the answer. `others` are that in each column but the status.
     fn columns(&self, names: &Names) -> Vec<String> {
-        let text = |by: &By| {
+        let text = |by: &GroupBy| {
             let name = match by {
-                By::Status => return names.status.to_string(),
+                GroupBy::Status => return names.status.to_string(),
                 _ if names.is_other => return "others".to_owned(),
-                By::Route => &names.route,
-                By::Key => &names.key,
-                By::Upstream => &names.upstream,
-                By::Server => &names.server,
+                GroupBy::Route => &names.route,
+                GroupBy::Key => &names.key,
+                GroupBy::Upstream => &names.upstream,
+                GroupBy::Server => &names.server,
             };
             name.clone().unwrap_or_default()
         };
