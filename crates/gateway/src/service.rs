@@ -50,7 +50,7 @@ pub use crate::traces::TraceGuard;
 use crate::traces::Traces;
 pub use https::HttpsRules;
 pub use listener::{GatewayService, TEMPLATES};
-use site::Site;
+use site::GatewaySite;
 pub use status::{BreakerOf, BreakerStatus, UpstreamCertificate, UpstreamStatus};
 
 /// The longest pause between two looks for names whose addresses must be asked for again, and the one between two looks at files.
@@ -103,7 +103,7 @@ pub enum ClientField {
 /// A gateway, with the limiter `L` in front of its routes.
 #[derive(Debug)]
 pub struct Gateway<L> {
-    site: ArcSwap<Site>,
+    site: ArcSwap<GatewaySite>,
     limits: L,
     settings: GatewaySettings,
     clock: Clock,
@@ -263,11 +263,11 @@ impl<L: Limits> Gateway<L> {
     }
 
     /// As [`Gateway::site`], to hold on to.
-    pub(crate) fn site_in_force(&self) -> Arc<Site> {
+    pub(crate) fn site_in_force(&self) -> Arc<GatewaySite> {
         self.site.load_full()
     }
 
-    pub(crate) fn site(&self) -> Guard<Arc<Site>> {
+    pub(crate) fn site(&self) -> Guard<Arc<GatewaySite>> {
         self.site.load()
     }
 

@@ -33,7 +33,7 @@ use super::Gateway;
 
 /// Routes and upstreams that are in force together.
 #[derive(Debug, Default)]
-pub(crate) struct Site {
+pub(crate) struct GatewaySite {
     pub(crate) routes: Vec<Arc<Route>>,
     pub(crate) table: Table,
     pub(crate) upstreams: Vec<Arc<Upstream>>,
@@ -41,7 +41,7 @@ pub(crate) struct Site {
     pub(crate) candidate: Option<Arc<Candidate>>,
 }
 
-impl Site {
+impl GatewaySite {
     /// The keys that its routes verify tokens with, as often as routes do.
     pub(crate) fn issuers(&self) -> impl Iterator<Item = &Arc<IssuerKeys>> {
         self.routes.iter().filter_map(|route| route.jwt.as_ref()?.issuer.as_ref())
@@ -110,7 +110,7 @@ impl<L: Limits> Gateway<L> {
         let upstreams = in_order.collect();
         let last = before.candidate.as_ref();
         let candidate = config.candidate.as_ref().map(|it| Candidate::beside(config, it, last, wall()));
-        let site = Site { routes, table, upstreams, candidate };
+        let site = GatewaySite { routes, table, upstreams, candidate };
         site.share_breakers();
         self.site.store(Arc::new(site));
     }
