@@ -14,13 +14,13 @@ use super::Destination;
 /// An open log.
 #[derive(Debug)]
 pub(super) struct LogFile {
-    sink: Sink,
+    sink: LogSink,
     /// The last write failed.
     is_failing: bool,
 }
 
 #[derive(Debug)]
-enum Sink {
+enum LogSink {
     /// A descriptor of its own: the process's handle may be locked for as long as it runs.
     Stdout(File),
     File(Rotated),
@@ -48,10 +48,10 @@ pub(super) struct WriteOutcome {
 impl LogFile {
     pub(super) fn open(destination: Destination) -> io::Result<Self> {
         let sink = match destination {
-            Destination::Stdout => Sink::Stdout(File::from(io::stdout().as_fd().try_clone_to_owned()?)),
+            Destination::Stdout => LogSink::Stdout(File::from(io::stdout().as_fd().try_clone_to_owned()?)),
             Destination::File { path, max_bytes, keep } => {
                 let (file, length, is_regular) = open(&path)?;
-                Sink::File(Rotated { path, file, length, is_regular, max_bytes, keep })
+                LogSink::File(Rotated { path, file, length, is_regular, max_bytes, keep })
             }
         };
         Ok(Self { sink, is_failing: false })
@@ -59,7 +59,7 @@ impl LogFile {
 
     /// Opens the file again. If that fails, the old one is written to.
     pub(super) fn reopen(&mut self) {
-        let Sink::File(rotated) = &mut self.sink else { return };
+        let LogSink::File(rotated) = &mut self.sink else { return };
         match open(&rotated.path) {
             Ok(opened) => (rotated.file, rotated.length, rotated.is_regular) = opened,
             Err(error) => {
@@ -74,8 +74,8 @@ impl LogFile {
         let mut outcome = WriteOutcome::default();
         while !batch.is_empty() {
             let written = match &mut self.sink {
-                Sink::Stdout(out) => out.write_all(batch).map(|()| batch.len()),
-                Sink::File(rotated) => rotated.write_some(batch),
+                LogSink::Stdout(out) => out.write_all(batch).map(|()| batch.len()),
+                LogSink::File(rotated) => rotated.write_some(batch),
             };
             match written {
                 Ok(length) => {
