@@ -19,7 +19,7 @@ pub(super) struct Labels {
 
 /// As they are stored, and asked for: a list, in this order.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Names {
+pub(super) struct LabelNames {
     pub(super) route: Option<String>,
     pub(super) key: Option<String>,
     pub(super) upstream: Option<String>,
@@ -36,8 +36,8 @@ impl Labels {
         Self { status: self.status, is_other: true, ..Self::default() }
     }
 
-    pub(super) fn names(&self) -> Names {
-        Names {
+    pub(super) fn names(&self) -> LabelNames {
+        LabelNames {
             route: self.route.as_deref().map(str::to_owned),
             key: self.key.as_deref().map(str::to_owned),
             upstream: self.upstream.as_deref().map(str::to_owned),
@@ -48,7 +48,7 @@ impl Labels {
     }
 }
 
-impl Names {
+impl LabelNames {
     pub(super) fn written(self) -> String {
         // A list of texts, a number and a truth always serialises.
         serde_json::to_string(&ListedLabels::from(self)).unwrap_or_default()
@@ -61,14 +61,14 @@ impl Names {
     }
 }
 
-impl From<Names> for ListedLabels {
-    fn from(names: Names) -> Self {
-        let Names { route, key, upstream, server, status, is_other } = names;
+impl From<LabelNames> for ListedLabels {
+    fn from(names: LabelNames) -> Self {
+        let LabelNames { route, key, upstream, server, status, is_other } = names;
         (route, key, upstream, server, status, is_other)
     }
 }
 
-impl From<ListedLabels> for Names {
+impl From<ListedLabels> for LabelNames {
     fn from((route, key, upstream, server, status, is_other): ListedLabels) -> Self {
         Self { route, key, upstream, server, status, is_other }
     }
@@ -83,10 +83,10 @@ mod tests {
         let labels = Labels { route: Some("a\0 \"b\"".into()), status: 503, ..Labels::default() };
         let text = labels.names().written();
         assert_eq!(text, r#"["a\u0000 \"b\"",null,null,null,503,false]"#);
-        assert_eq!(Names::read(&text), labels.names());
-        assert_eq!(Names::read(&labels.of_others().names().written()), labels.of_others().names());
+        assert_eq!(LabelNames::read(&text), labels.names());
+        assert_eq!(LabelNames::read(&labels.of_others().names().written()), labels.of_others().names());
         for text in ["", "[]", "[1]"] {
-            assert!(Names::read(text).is_other, "{text}");
+            assert!(LabelNames::read(text).is_other, "{text}");
         }
     }
 }

@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use tidegate_algorithms::time::Wall;
 use tidegate_control::{Control, Error, Period, Span, Sums};
 
-use super::labels::Names;
+use super::labels::LabelNames;
 use super::latency::quantile;
 use super::{Analytics, Unstored, second as whole_second};
 
@@ -142,13 +142,13 @@ impl AnalyticsQuery {
         Ok(query)
     }
 
-    fn includes(&self, names: &Names) -> bool {
+    fn includes(&self, names: &LabelNames) -> bool {
         let fits = |wanted: &Option<String>, is: &Option<String>| wanted.is_none() || wanted == is;
         fits(&self.route, &names.route) && fits(&self.key, &names.key)
     }
 
     /// What `names` are in the answer. `others` are that in each column but the status.
-    fn columns(&self, names: &Names) -> Vec<String> {
+    fn columns(&self, names: &LabelNames) -> Vec<String> {
         let text = |by: &GroupBy| {
             let name = match by {
                 GroupBy::Status => return names.status.to_string(),
@@ -252,7 +252,7 @@ struct Rows {
 
 impl Rows {
     /// Adds the requests of a span that begins then.
-    fn add(&mut self, query: &AnalyticsQuery, begin: u64, names: &Names, sums: &Sums) {
+    fn add(&mut self, query: &AnalyticsQuery, begin: u64, names: &LabelNames, sums: &Sums) {
         if !query.includes(names) {
             return;
         }
@@ -296,7 +296,7 @@ impl Analytics {
         // Before the store is read: what is stored meanwhile is known by its number.
         let batches: Vec<_> = self.collected().batches.iter().cloned().collect();
         let read = control.read_counts(query.period(), self.writer, |rows: &mut Rows, begin, names, sums| {
-            rows.add(&query, begin, &Names::read(names), sums);
+            rows.add(&query, begin, &LabelNames::read(names), sums);
         });
         let (mut rows, stored, lacks_stored) = match read {
             Ok((rows, stored)) => (rows, stored, None),
