@@ -242,7 +242,7 @@ impl Row {
 
 /// What an answer is made of.
 #[derive(Debug, Default)]
-struct Rows {
+struct AnalyticsRows {
     /// By the beginning of a span, if they are told apart by it, and by labels.
     rows: BTreeMap<(Option<u64>, Vec<String>), Row>,
     /// All of them together, with those that are left out.
@@ -250,7 +250,7 @@ struct Rows {
     left_out: usize,
 }
 
-impl Rows {
+impl AnalyticsRows {
     /// Adds the requests of a span that begins then.
     fn add(&mut self, query: &AnalyticsQuery, begin: u64, names: &LabelNames, sums: &Sums) {
         if !query.includes(names) {
@@ -282,7 +282,7 @@ impl Rows {
 #[derive(Debug)]
 pub struct AnalyticsAnswer {
     query: AnalyticsQuery,
-    rows: Rows,
+    rows: AnalyticsRows,
     /// Why what is stored is not in it.
     pub lacks_stored: Option<Error>,
 }
@@ -295,12 +295,16 @@ impl Analytics {
         let query = in_order(query);
         // Before the store is read: what is stored meanwhile is known by its number.
         let batches: Vec<_> = self.collected().batches.iter().cloned().collect();
-        let read = control.read_counts(query.period(), self.writer, |rows: &mut Rows, begin, names, sums| {
-            rows.add(&query, begin, &LabelNames::read(names), sums);
-        });
+        let read = control.read_counts(
+            query.period(),
+            self.writer,
+            |rows: &mut AnalyticsRows, begin, names, sums| {
+                rows.add(&query, begin, &LabelNames::read(names), sums);
+            },
+        );
         let (mut rows, stored, lacks_stored) = match read {
             Ok((rows, stored)) => (rows, stored, None),
-            Err(error) => (Rows::default(), 0, Some(error)),
+            Err(error) => (AnalyticsRows::default(), 0, Some(error)),
         };
         rows.add_unstored(&query, &batches, stored);
         AnalyticsAnswer { query, rows, lacks_stored }
