@@ -43,7 +43,7 @@ use tidegate_net::clock::wall;
 
 use self::labels::Labels;
 pub use self::query::{AnalyticsAnswer, AnalyticsQuery, QueryMistake};
-use self::shard::{SHARDS, Shard};
+use self::shard::{CountShard, SHARDS};
 use crate::config::Action;
 use crate::random::random;
 use crate::record::{ReadsRecords, Record};
@@ -61,7 +61,7 @@ pub const FLUSH: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct Analytics {
     /// Each of some threads. One is locked before `counting`, never after it.
-    shards: Box<[Mutex<Shard>]>,
+    shards: Box<[Mutex<CountShard>]>,
     counting: Mutex<Counting>,
     /// The writer's number, drawn for each process, so that its batches are its own.
     writer: u64,
@@ -194,7 +194,7 @@ impl Analytics {
     }
 
     /// Moves what a shard has to the batch of its minute.
-    fn collect(&self, shard: &mut Shard) {
+    fn collect(&self, shard: &mut CountShard) {
         if shard.series.is_empty() {
             return;
         }

@@ -39,12 +39,12 @@ pub(super) fn own(count: usize) -> usize {
 /// Requests of a minute that were counted and are in no batch yet. On cache lines of its own.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-pub(super) struct Shard {
+pub(super) struct CountShard {
     pub(super) minute: u64,
     pub(super) series: HashMap<Labels, Sums>,
 }
 
-impl Shard {
+impl CountShard {
     /// Counts a request. Whether it is one of `others`.
     pub(super) fn add(&mut self, labels: Labels, bytes: u64, micros: u64) -> bool {
         let (sums, is_other) = find(&mut self.series, labels);
