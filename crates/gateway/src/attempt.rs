@@ -41,7 +41,7 @@ use crate::upstream::Upstream;
 
 /// A reply whose head has come.
 #[derive(Debug)]
-pub(crate) struct Exchange {
+pub(crate) struct ServerExchange {
     pub(crate) reply: Response<ReplySource>,
     pub(crate) sender: Sender,
     /// Whether the connection was there before.
@@ -51,7 +51,7 @@ pub(crate) struct Exchange {
     is_spent: bool,
 }
 
-impl Exchange {
+impl ServerExchange {
     /// How long the connection may wait for another request, if that is known.
     pub(crate) fn idle_time(&self) -> Option<Duration> {
         if self.is_spent { Some(Duration::ZERO) } else { fields::idle_time(self.reply.headers()) }
@@ -119,7 +119,7 @@ pub(crate) struct Attempt<'a> {
 
 impl Attempt<'_> {
     /// Sends `message` and waits for the head of its reply.
-    pub(crate) async fn send(&self, message: &mut Message) -> Result<Exchange, Failure> {
+    pub(crate) async fn send(&self, message: &mut Message) -> Result<ServerExchange, Failure> {
         let server = &self.upstream.config.servers[self.server];
         // That is done in HTTP/1.1.
         let offers = message.upgrade.is_some();
@@ -157,7 +157,7 @@ impl Attempt<'_> {
                     None => {
                         let is_spent = message.binds_connection()
                             || (message.is_to_head() && fields::says_no_length(&reply));
-                        return Ok(Exchange { reply, sender, was_kept, is_spent });
+                        return Ok(ServerExchange { reply, sender, was_kept, is_spent });
                     }
                     Some(doubt) => return Err(self.bad_reply(&doubt, false)),
                 },

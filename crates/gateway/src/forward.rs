@@ -36,7 +36,7 @@ use tidegate_upstream::group::hash;
 use tidegate_wire::trace_context::TraceContext;
 use tokio::time::sleep;
 
-use crate::attempt::{Exchange, Failure, FaultOf};
+use crate::attempt::{Failure, FaultOf, ServerExchange};
 use crate::body::ReplySource;
 use crate::breaker::{Admission, SharedBreaker};
 use crate::client_address::as_attribute;
@@ -67,7 +67,7 @@ use crate::upstream::Upstream;
 const FIRST_PAUSE: Duration = Duration::from_millis(25);
 
 /// A reply's head, and the server that gave it.
-type Sent = (Exchange, usize, Place);
+type Sent = (ServerExchange, usize, Place);
 
 impl<L: Limits> Gateway<L> {
     /// Has a server answer.
@@ -236,7 +236,7 @@ impl<L: Limits> Gateway<L> {
             };
             record.attempt_ended(|| end_of(&sent));
             let (now, took) = (self.tick(), servers_time(placed.begun, message));
-            if let Ok(Exchange { reply, .. }) = &sent {
+            if let Ok(ServerExchange { reply, .. }) = &sent {
                 upstream.pools[placed.server].flow().answered(sending.core, reply.status().as_u16(), took);
             }
             let fault_of = sent.as_ref().err().map(|failure| failure.fault_of);
@@ -285,7 +285,7 @@ fn admit<'b>(
     admitted.map(Some).map_err(|wait| Failure::of_gateway(Refusal::Open { wait }))
 }
 
-fn end_of(sent: &Result<Exchange, Failure>) -> AttemptEnd {
+fn end_of(sent: &Result<ServerExchange, Failure>) -> AttemptEnd {
     match sent {
         Ok(exchange) => AttemptEnd::Reply { status: exchange.reply.status(), was_kept: exchange.was_kept },
         Err(failure) => AttemptEnd::Failure(failure.refusal.word()),
@@ -299,7 +299,7 @@ fn count(upstream: &Upstream) -> u32 {
 
 /// Whether another server may do better: this one gave no reply, or said that it is only this one, now. A
 /// server that says when to come back is taken at its word.
-fn is_worth_repeating(sent: &Result<Exchange, Failure>) -> bool {
+fn is_worth_repeating(sent: &Result<ServerExchange, Failure>) -> bool {
     let Ok(exchange) = sent else { return true };
     let status = exchange.reply.status();
     let is_for_now = matches!(

@@ -24,7 +24,7 @@ use tidegate_upstream::backend::Place;
 use tokio::time::timeout_at;
 
 use crate::adaptive::Permit;
-use crate::attempt::{Exchange, Failure, FaultOf};
+use crate::attempt::{Failure, FaultOf, ServerExchange};
 use crate::hedge::{Hedge, HedgeStats};
 use crate::limits::Limits;
 use crate::message::Message;
@@ -70,7 +70,7 @@ impl<L: Limits> Gateway<L> {
         first: PlacedAttempt<'a>,
         tried: &mut Vec<usize>,
         record: &mut Recorder,
-    ) -> (Result<Exchange, Failure>, PlacedAttempt<'a>) {
+    ) -> (Result<ServerExchange, Failure>, PlacedAttempt<'a>) {
         let begun = first.begun;
         let late = sending.hedge.and_then(|hedge| Some((hedge, hedge.after()?, message.copy_to_ask()?)));
         let ended = match late {
@@ -93,7 +93,7 @@ impl<L: Limits> Gateway<L> {
         message: &mut Message,
         tried: &mut Vec<usize>,
         record: &mut Recorder,
-    ) -> (Result<Exchange, Failure>, PlacedAttempt<'a>) {
+    ) -> (Result<ServerExchange, Failure>, PlacedAttempt<'a>) {
         let one = self.attempt(sending, first.server);
         let mut one = pin!(one.send(message));
         if let Ok(sent) = timeout_at(late.into(), one.as_mut()).await {
@@ -163,6 +163,6 @@ struct Twice<'a> {
     first: PlacedAttempt<'a>,
 }
 
-fn is_good(sent: &Result<Exchange, Failure>) -> bool {
+fn is_good(sent: &Result<ServerExchange, Failure>) -> bool {
     sent.as_ref().is_ok_and(|exchange| !exchange.reply.status().is_server_error())
 }

@@ -26,7 +26,7 @@ use tidegate_net::clock::{Clock, monotonic};
 use tidegate_upstream::connect::Resolver;
 use tokio::time::timeout_at;
 
-use crate::attempt::{Attempt, Exchange, FaultOf};
+use crate::attempt::{Attempt, FaultOf, ServerExchange};
 use crate::config::MirrorConfig;
 use crate::message::Message;
 use crate::payload::RequestPayload;
@@ -226,7 +226,7 @@ async fn answer(copy: &mut Copy, way: &Way, begun: Instant) -> CopyOutcome {
     }
     let Ok(exchange) = sent else { return CopyOutcome::None };
     let promised = exchange.idle_time();
-    let Exchange { reply, mut sender, .. } = exchange;
+    let ServerExchange { reply, mut sender, .. } = exchange;
     let (head, mut body) = reply.into_parts();
     // The rest is dropped; it is read to its end so that the connection can be used again.
     let rest =

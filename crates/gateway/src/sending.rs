@@ -6,7 +6,7 @@ use std::time::Instant;
 use tidegate_algorithms::time::Tick;
 use tidegate_upstream::backend::Place;
 
-use crate::attempt::{Attempt, Exchange, Failure};
+use crate::attempt::{Attempt, Failure, ServerExchange};
 use crate::hedge::Hedge;
 use crate::limits::Limits;
 use crate::route::Route;
@@ -37,7 +37,7 @@ impl Sending<'_> {
     pub(crate) fn next(
         &self,
         tried: &[usize],
-        sent: &Result<Exchange, Failure>,
+        sent: &Result<ServerExchange, Failure>,
         now: Tick,
     ) -> Option<(usize, Place)> {
         let picked = self.upstream.pick_again(self.key, tried, now)?;
