@@ -41,7 +41,7 @@ const MAX_TEXT: usize = 512;
 
 /// What a request states to prove whose it is.
 #[derive(Debug)]
-pub(crate) struct Stated {
+pub(crate) struct StatedCredential {
     key: StatedText,
     token: StatedText,
     /// The subprotocol that a client of WebSocket must be answered, since it has offered no other and it led to the token.
@@ -52,7 +52,7 @@ pub(crate) struct Stated {
     credentials: Option<[u8; 32]>,
 }
 
-impl Stated {
+impl StatedCredential {
     /// The key, which is verified once.
     pub(crate) fn key(&mut self) -> StatedText {
         std::mem::replace(&mut self.key, Ok(None))
@@ -82,9 +82,9 @@ impl Stated {
 
 impl Auth {
     /// Takes what proves whose a request is off it. `shows_certificate`: its connection has, one with a name.
-    pub(crate) fn take(&self, request: &mut Parts, shows_certificate: bool) -> Stated {
+    pub(crate) fn take(&self, request: &mut Parts, shows_certificate: bool) -> StatedCredential {
         let (key, token) = (Ok(None), Ok(None));
-        let mut stated = Stated { key, token, subprotocol: None, first: None, credentials: None };
+        let mut stated = StatedCredential { key, token, subprotocol: None, first: None, credentials: None };
         for (place, way) in self.ways().iter().enumerate() {
             let is_there = match way {
                 Self::Key(key) => {
@@ -114,7 +114,7 @@ impl Auth {
     }
 
     /// The ways in which a request that states this must prove whose it is: at least one.
-    pub(crate) fn demanded(&self, stated: &mut Stated) -> Result<&[Self], Refusal> {
+    pub(crate) fn demanded(&self, stated: &mut StatedCredential) -> Result<&[Self], Refusal> {
         if self.ways().len() > 1
             && let Some(refusal) = stated.malformed()
         {
@@ -299,7 +299,7 @@ impl<L: Limits> Gateway<L> {
     pub(crate) async fn authenticate(
         &self,
         route: &Route,
-        stated: Option<Stated>,
+        stated: Option<StatedCredential>,
         normal: &mut Normal<'_>,
         parts: &Parts,
         record: &mut Recorder,
@@ -324,7 +324,7 @@ impl<L: Limits> Gateway<L> {
         &self,
         auth: &Auth,
         route: &Route,
-        mut stated: Stated,
+        mut stated: StatedCredential,
         normal: &mut Normal<'_>,
         parts: &Parts,
     ) -> Result<Option<Identity>, Refusal> {
@@ -340,7 +340,7 @@ impl<L: Limits> Gateway<L> {
         &self,
         way: &Auth,
         route: &Route,
-        stated: &mut Stated,
+        stated: &mut StatedCredential,
         normal: &mut Normal<'_>,
         parts: &Parts,
     ) -> Result<Option<Identity>, Refusal> {
@@ -367,7 +367,12 @@ impl<L: Limits> Gateway<L> {
     }
 
     /// The identity that a request would prove in one way by what it states, for an explanation.
-    pub(crate) fn look(&self, way: &Auth, route: &Route, stated: &mut Stated) -> Result<Identity, Refusal> {
+    pub(crate) fn look(
+        &self,
+        way: &Auth,
+        route: &Route,
+        stated: &mut StatedCredential,
+    ) -> Result<Identity, Refusal> {
         match (way, &route.jwt) {
             (Auth::Key(auth), _) => auth.verify(stated.key(), self.keys(), false),
             (Auth::Jwt(auth), Some(verifier)) => {

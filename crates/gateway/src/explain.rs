@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde_json::Value;
 use thiserror::Error;
 
-use crate::authenticate::Stated;
+use crate::authenticate::StatedCredential;
 use crate::client_address::as_attribute;
 use crate::config::{Auth, GatewayConfig};
 use crate::host::bare_host;
@@ -199,7 +199,7 @@ impl<L: Limits> Gateway<L> {
     fn explained_key(
         &self,
         route: &Route,
-        stated: Stated,
+        stated: StatedCredential,
         is_preflight: bool,
     ) -> Option<(Option<Identity>, ExplainedKey)> {
         let auth = route.config.auth.as_ref()?;
@@ -214,7 +214,12 @@ impl<L: Limits> Gateway<L> {
 
     /// What is said of what a request proves, as far as that is known without its connection and without another service; and what it
     /// has proved so far.
-    fn judged(&self, auth: &Auth, route: &Route, mut stated: Stated) -> (&'static str, Option<Identity>) {
+    fn judged(
+        &self,
+        auth: &Auth,
+        route: &Route,
+        mut stated: StatedCredential,
+    ) -> (&'static str, Option<Identity>) {
         let unseen = |way: &Auth| match way {
             Auth::Forward(_) => Some("another service is asked"),
             Auth::Certificate(_) => Some("the certificate of its connection is looked at"),

@@ -25,7 +25,7 @@ use tidegate_net::clock::monotonic;
 use tidegate_net::http::{Body, GrpcCall, Peer, RequestBody, UpgradeOffer};
 
 use crate::answer::{GatewayReply, mark, own, refused};
-use crate::authenticate::Stated;
+use crate::authenticate::StatedCredential;
 use crate::candidate::JudgedRequest;
 use crate::client_address::client_address;
 use crate::compress::WantedEncoding;
@@ -315,7 +315,7 @@ fn take_credentials(
     parts: &mut Parts,
     peer: &Peer,
     record: &mut Recorder,
-) -> (Option<Stated>, Option<HeaderValue>) {
+) -> (Option<StatedCredential>, Option<HeaderValue>) {
     let Some(auth) = &route.config.auth else { return (None, None) };
     let mut stated = auth.take(parts, peer.tls_name.is_some());
     if auth.is_in_target() {

@@ -19,7 +19,7 @@ use serde::Serialize;
 use tidegate_access::jwt::JwtDenial;
 use tidegate_access::keys::ApiKeys;
 
-use crate::authenticate::Stated;
+use crate::authenticate::StatedCredential;
 use crate::config::{Action, Auth, RouteConfig};
 use crate::identity::Identity;
 use crate::refusal::Refusal;
@@ -151,7 +151,7 @@ impl JudgedRequest<'_> {
     }
 
     /// The identity in what is judged of all ways that are demanded.
-    fn proof(&self, auth: &Auth, mut stated: Stated) -> Result<Option<Identity>, Refusal> {
+    fn proof(&self, auth: &Auth, mut stated: StatedCredential) -> Result<Option<Identity>, Refusal> {
         let mut proved = Vec::new();
         for way in auth.demanded(&mut stated)? {
             match way {
