@@ -24,14 +24,14 @@ pub(crate) struct Authority {
 }
 
 /// What a request goes on with.
-pub(crate) struct Admitted {
+pub(crate) struct AdmittedRequest {
     /// The request's identity; `None` if the service does not answer and the route lets such requests pass.
     pub(crate) identity: Option<Identity>,
     /// What the client is to keep.
     pub(crate) cookies: Vec<HeaderValue>,
 }
 
-impl From<Option<Identity>> for Admitted {
+impl From<Option<Identity>> for AdmittedRequest {
     fn from(identity: Option<Identity>) -> Self {
         Self { identity, cookies: Vec::new() }
     }

@@ -27,7 +27,7 @@ use tidegate_access::jwt::MAX_CLAIM_BYTES;
 use tidegate_net::clock::monotonic;
 use tokio::time::timeout_at;
 
-use crate::authority::{Admitted, Authority};
+use crate::authority::{AdmittedRequest, Authority};
 use crate::body::ReplySource;
 use crate::config::ForwardAuth;
 use crate::connection::Sender;
@@ -58,7 +58,7 @@ impl<L: Limits> Gateway<L> {
         normal: &Normal<'_>,
         request: &Parts,
         beside: Option<[u8; 32]>,
-    ) -> Result<Admitted, Refusal> {
+    ) -> Result<AdmittedRequest, Refusal> {
         // Invariant: a route that asks a service was made with it.
         let authority = route.authority.as_ref().ok_or(Refusal::NoAuthority)?;
         let counts = self.forward_auth_counts();
@@ -76,7 +76,7 @@ impl<L: Limits> Gateway<L> {
                     let now = self.tick();
                     self.known().put(digest, identity.clone(), now.plus(auth.cache), now);
                 }
-                Ok(Admitted { identity: Some(identity), cookies })
+                Ok(AdmittedRequest { identity: Some(identity), cookies })
             }
             Some(Err(refused)) => {
                 counts.refused.fetch_add(1, Relaxed);
