@@ -10,7 +10,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use http_body::{Body as HttpBody, Frame};
 use tidegate_net::http::BoxError;
-use zstd::stream::write::Encoder as ZstdEncoder;
+use zstd::stream::write::BodyEncoder as ZstdEncoder;
 
 use super::{Coding, Place};
 
@@ -30,19 +30,19 @@ const BROTLI_WINDOW_LOG: u32 = 17;
 
 /// A body that is there, encoded, if that is less.
 pub(super) fn whole(coding: Coding, plain: &[u8]) -> Option<Bytes> {
-    let mut encoder = Encoder::new(coding, Some(plain.len() as u64)).ok()?;
+    let mut encoder = BodyEncoder::new(coding, Some(plain.len() as u64)).ok()?;
     encoder.write(plain).ok()?;
     let encoded = encoder.finish().ok()?;
     (encoded.len() < plain.len()).then_some(encoded)
 }
 
-pub(super) enum Encoder {
+pub(super) enum BodyEncoder {
     Zstd(ZstdEncoder<'static, Vec<u8>>),
     Brotli(Box<BrotliEncoder<Vec<u8>>>),
     Gzip(GzEncoder<Vec<u8>>),
 }
 
-impl Encoder {
+impl BodyEncoder {
     /// One for so many bytes, if that is known: for few of them its tables are smaller.
     pub(super) fn new(coding: Coding, length: Option<u64>) -> io::Result<Self> {
         Ok(match coding {
@@ -103,7 +103,7 @@ impl Encoder {
 pub(super) struct CompressedBody<B> {
     inner: B,
     /// `None` when all is encoded.
-    encoder: Option<Encoder>,
+    encoder: Option<BodyEncoder>,
     /// Something was taken in that nothing was sent for.
     is_behind: bool,
     trailers: Option<Frame<Bytes>>,
@@ -111,13 +111,13 @@ pub(super) struct CompressedBody<B> {
 }
 
 impl<B> CompressedBody<B> {
-    pub(super) fn new(inner: B, encoder: Encoder, place: Place) -> Self {
+    pub(super) fn new(inner: B, encoder: BodyEncoder, place: Place) -> Self {
         Self { inner, encoder: Some(encoder), is_behind: false, trailers: None, _place: place }
     }
 
     /// The rest, and after it the trailers if there are some.
     fn end(&mut self) -> io::Result<Option<Frame<Bytes>>> {
-        let rest = self.encoder.take().map(Encoder::finish).transpose()?.filter(|rest| !rest.is_empty());
+        let rest = self.encoder.take().map(BodyEncoder::finish).transpose()?.filter(|rest| !rest.is_empty());
         Ok(rest.map(Frame::data).or_else(|| self.trailers.take()))
     }
 }

@@ -23,7 +23,7 @@ use http::{Method, Response, StatusCode};
 use http_body::Body as HttpBody;
 use tidegate_net::http::{Body, BoxError};
 
-use encode::{CompressedBody, Encoder, whole};
+use encode::{BodyEncoder, CompressedBody, whole};
 
 /// Most streamed replies that are compressed at once; beyond it they pass as they are.
 pub const MAX_AT_ONCE: usize = 256;
@@ -164,7 +164,7 @@ impl Compressor {
         B: HttpBody<Data = Bytes, Error = BoxError> + Send + Unpin + 'static,
     {
         let Some(place) = self.place() else { return Err(inner) };
-        let Ok(encoder) = Encoder::new(coding, None) else { return Err(inner) };
+        let Ok(encoder) = BodyEncoder::new(coding, None) else { return Err(inner) };
         Ok(Body::streamed(CompressedBody::new(inner, encoder, place)))
     }
 }
