@@ -199,7 +199,7 @@ fn app(reader: &mut DocumentReader<'_>) -> Option<Arc<str>> {
 fn balance(reader: &mut DocumentReader<'_>) -> Balance {
     #[derive(serde::Deserialize)]
     #[serde(rename_all = "snake_case")]
-    enum Word {
+    enum BalanceWord {
         RoundRobin,
         LeastRequests,
         PeakEwma,
@@ -207,10 +207,10 @@ fn balance(reader: &mut DocumentReader<'_>) -> Balance {
     }
     let accepted = "\"round_robin\", \"least_requests\", \"peak_ewma\", \"ring_hash\"";
     match reader.choice("balance", accepted) {
-        Some(Word::RoundRobin) => Balance::RoundRobin,
-        Some(Word::LeastRequests) | None => Balance::LeastRequests,
-        Some(Word::PeakEwma) => Balance::PeakEwma,
-        Some(Word::RingHash) => Balance::RingHash,
+        Some(BalanceWord::RoundRobin) => Balance::RoundRobin,
+        Some(BalanceWord::LeastRequests) | None => Balance::LeastRequests,
+        Some(BalanceWord::PeakEwma) => Balance::PeakEwma,
+        Some(BalanceWord::RingHash) => Balance::RingHash,
     }
 }
 
