@@ -202,7 +202,7 @@ impl Direct {
             self.is_whole = self.reader.close()?;
             return Poll::Ready(if self.is_whole { Ok(()) } else { Err(Broken::Closed) });
         }
-        let mut look = Look { read: &read, arrived: &mut self.arrived };
+        let mut look = ReplyVisitor { read: &read, arrived: &mut self.arrived };
         if let Read::Done(used) = self.reader.read(&read, &mut look)? {
             self.is_whole = true;
             self.is_free = used == read.len() && self.reader.reusable();
@@ -251,12 +251,12 @@ impl ArrivedReply {
 }
 
 /// Takes up what the reader finds in one read.
-struct Look<'a> {
+struct ReplyVisitor<'a> {
     read: &'a Bytes,
     arrived: &'a mut ArrivedReply,
 }
 
-impl Visit for Look<'_> {
+impl Visit for ReplyVisitor<'_> {
     fn head(&mut self, head: &[u8]) {
         // A head that came in several reads lies elsewhere.
         let is_here = self.read.as_ptr_range().contains(&head.as_ptr());
