@@ -59,7 +59,7 @@ pub struct ShownCandidate {
 }
 
 /// A document that it changes or removes.
-struct Named<'d> {
+struct NamedDocument<'d> {
     kind: Kind,
     name: &'d str,
     /// `None`: it is removed.
@@ -68,7 +68,7 @@ struct Named<'d> {
     index: usize,
 }
 
-impl Named<'_> {
+impl NamedDocument<'_> {
     fn pointer(&self) -> String {
         let list = if self.document.is_some() { "" } else { "/remove" };
         format!("{POINTER}{list}/{}/{}", self.kind, self.index)
@@ -76,7 +76,7 @@ impl Named<'_> {
 }
 
 /// What a candidate would change, each document under a name of its own.
-struct Proposal<'d>(Vec<Named<'d>>);
+struct Proposal<'d>(Vec<NamedDocument<'d>>);
 
 impl<'d> Proposal<'d> {
     fn read(document: &'d Value, keys: &[&str]) -> Result<Self, Vec<Mistake>> {
@@ -94,7 +94,7 @@ impl<'d> Proposal<'d> {
                 };
                 reader.mistakes.extend(read.err().unwrap_or_default());
                 if let Some(name) = value.get("name").and_then(Value::as_str) {
-                    all.push(Named { kind, name, document: Some(value), index });
+                    all.push(NamedDocument { kind, name, document: Some(value), index });
                 }
             }
         }
@@ -103,7 +103,7 @@ impl<'d> Proposal<'d> {
             let mut inner = DocumentReader::new(removed, &format!("{POINTER}/remove"), &names)?;
             for kind in KINDS {
                 let names = inner.texts(kind.as_str(), MAX_CHANGED, 1, MAX_NAME);
-                all.extend(names.into_iter().enumerate().map(|(index, name)| Named {
+                all.extend(names.into_iter().enumerate().map(|(index, name)| NamedDocument {
                     kind,
                     name,
                     document: None,
@@ -129,8 +129,8 @@ impl<'d> Proposal<'d> {
     }
 
     /// The changes that make it, each with what it presumes.
-    fn changes(&self, presumed: impl Fn(&Named<'_>) -> Precondition) -> Vec<Change> {
-        let change = |named: &Named<'_>| {
+    fn changes(&self, presumed: impl Fn(&NamedDocument<'_>) -> Precondition) -> Vec<Change> {
+        let change = |named: &NamedDocument<'_>| {
             let change = match named.document {
                 Some(document) => Change::put(named.kind, named.name, document.to_string()),
                 None => Change::delete(named.kind, named.name),
@@ -299,8 +299,8 @@ pub fn promoted(parts: &Parts) -> Result<Vec<Change>, ChangeError> {
         .ok_or_else(|| Error::NotFound { kind: CANDIDATE, name: CANDIDATE_NAME.to_owned() })?;
     let body: Value = serde_json::from_str(&document.body).unwrap_or_default();
     let proposal = Proposal::read(&body, &STORED_KEYS).map_err(ChangeError::Mistakes)?;
-    let was = |named: &Named<'_>| &body[BASE][named.kind.as_str()][named.name];
-    let stored = |named: &Named<'_>| was(named).as_u64().filter(|revision| *revision > 0);
+    let was = |named: &NamedDocument<'_>| &body[BASE][named.kind.as_str()][named.name];
+    let stored = |named: &NamedDocument<'_>| was(named).as_u64().filter(|revision| *revision > 0);
     if let Some(named) = proposal.0.iter().find(|it| stored(it).is_none() && in_file(parts, it) != *was(it)) {
         return Err(ChangeError::FileChanged { kind: named.kind, name: named.name.to_owned() });
     }
@@ -311,7 +311,7 @@ pub fn promoted(parts: &Parts) -> Result<Vec<Change>, ChangeError> {
 }
 
 /// What `base` says of a document that is not stored. Where one was stored meanwhile, that is told by its revision.
-fn in_file(parts: &Parts, named: &Named<'_>) -> Value {
+fn in_file(parts: &Parts, named: &NamedDocument<'_>) -> Value {
     let is_in_file = parts.origin(named.kind, named.name) == Some(Origin::File);
     match parts.document(named.kind, named.name).filter(|_| is_in_file) {
         Some(document) => {
