@@ -34,7 +34,7 @@ use crate::forwarded;
 use crate::host::bare_host;
 use crate::limits::{Denial, LimitedRequest, Limits, Ruling};
 use crate::normal::Normal;
-use crate::record::{Readers, ReadsRecords, Recorder, What};
+use crate::record::{ReadsRecords, Recorder, RequestReaders, What};
 use crate::refusal::Refusal;
 use crate::replies::{Early, about_the_gateway, early, is_about_the_gateway, redirect, static_reply};
 use crate::route::{Route, RouteAction};
@@ -91,7 +91,7 @@ impl<L: Limits> Gateway<L> {
             traces.map(reader),
             span.and(self.spans()).map(reader),
         ];
-        Recorder::new(request, peer, Readers { at_end, span, client })
+        Recorder::new(request, peer, RequestReaders { at_end, span, client })
     }
 
     /// The phases, one after the other.

@@ -124,7 +124,7 @@ pub(crate) type RecordReaders = [Option<Arc<dyn ReadsRecords>>; 4];
 
 /// The readers of a request's record.
 #[derive(Debug)]
-pub(crate) struct Readers {
+pub(crate) struct RequestReaders {
     pub(crate) at_end: RecordReaders,
     /// Where it stands in its trace, if that is recorded.
     pub(crate) span: Option<SpanContext>,
@@ -199,8 +199,8 @@ pub(crate) struct Recorder(Option<Box<Record>>);
 
 impl Recorder {
     /// For a request that has just come.
-    pub(crate) fn new<B>(request: &Request<B>, peer: &Peer, readers: Readers) -> Self {
-        let Readers { at_end: readers, span, client: is_traced } = readers;
+    pub(crate) fn new<B>(request: &Request<B>, peer: &Peer, readers: RequestReaders) -> Self {
+        let RequestReaders { at_end: readers, span, client: is_traced } = readers;
         if readers.iter().all(Option::is_none) && !is_traced {
             return Self(None);
         }
