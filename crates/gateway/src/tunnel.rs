@@ -65,8 +65,9 @@ impl Tunnel {
             passing.reply_bytes(bytes);
             sent.fetch_add(bytes as u64, Relaxed);
         };
-        let mut client = Active { stream: client, opened, last: &last, count: &of_client };
-        let mut server = Active { stream: TokioIo::new(server), opened, last: &last, count: &of_server };
+        let mut client = ActiveStream { stream: client, opened, last: &last, count: &of_client };
+        let mut server =
+            ActiveStream { stream: TokioIo::new(server), opened, last: &last, count: &of_server };
         let mut copying = std::pin::pin!(copy_bidirectional(&mut client, &mut server));
         loop {
             let deadline = opened + Duration::from_nanos(last.load(Relaxed)) + idle_timeout;
@@ -90,7 +91,7 @@ impl Tunnel {
 }
 
 /// A stream that notes when something was last read from it, and how much.
-struct Active<'a, S> {
+struct ActiveStream<'a, S> {
     stream: S,
     opened: Instant,
     /// Nanoseconds since it was opened.
@@ -99,7 +100,7 @@ struct Active<'a, S> {
     count: &'a (dyn Fn(usize) + Sync),
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Active<'_, S> {
+impl<S: AsyncRead + Unpin> AsyncRead for ActiveStream<'_, S> {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -118,7 +119,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Active<'_, S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Active<'_, S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for ActiveStream<'_, S> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.get_mut().stream).poll_write(cx, bytes)
     }
