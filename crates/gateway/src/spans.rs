@@ -33,7 +33,7 @@ use crate::fields::{caller, trace};
 use crate::host::bare_host;
 use crate::random::random;
 use crate::record::{
-    AttemptEnd, End, Forestalled, ReadsRecords, Record, RecordedRequest, SpanContext, Step, What,
+    AttemptEnd, End, Forestalled, ReadsRecords, RecordedRequest, RequestRecord, SpanContext, Step, What,
 };
 use crate::upstream::Upstream;
 
@@ -130,7 +130,7 @@ impl Spans {
 
 impl ReadsRecords for Spans {
     /// Keeps the spans of a request that has ended.
-    fn note(&self, record: &Record) {
+    fn note(&self, record: &RequestRecord) {
         let Some(context) = record.span else { return };
         let attempts = record.steps.iter().filter_map(|step| Try::of(record, step));
         let lost = record.forestalled.iter().map(Try::of_lost);
@@ -142,7 +142,7 @@ impl ReadsRecords for Spans {
 }
 
 /// The span of a request, from its head to the end of its reply.
-fn of_request(record: &Record, context: SpanContext) -> Vec<u8> {
+fn of_request(record: &RequestRecord, context: SpanContext) -> Vec<u8> {
     let asked = &record.asked;
     let pattern = record.route.as_ref().map(|route| route.config.path.to_string());
     let (named, method) = method(&asked.method);
@@ -201,7 +201,7 @@ fn host_of(asked: &RecordedRequest, span: &mut SpanWriter) {
 
 /// The status of a request, and whether it was a failure of this side. A client's mistake is not, and neither is its
 /// leaving.
-fn ended(record: &Record, span: &mut SpanWriter) {
+fn ended(record: &RequestRecord, span: &mut SpanWriter) {
     let has_reply = record.steps.iter().any(|step| matches!(step.what, What::Respond));
     if has_reply {
         span.number("http.response.status_code", record.status.into());
@@ -229,7 +229,7 @@ struct Try<'a> {
 }
 
 impl<'a> Try<'a> {
-    fn of(record: &'a Record, step: &'a Step) -> Option<Self> {
+    fn of(record: &'a RequestRecord, step: &'a Step) -> Option<Self> {
         let What::Attempt { upstream, server, end, span } = &step.what else { return None };
         // What has no end yet ends with the request.
         let is_under_way = *end == AttemptEnd::UnderWay;
@@ -249,7 +249,7 @@ impl<'a> Try<'a> {
 const OVERTAKEN: &str = "overtaken";
 
 /// The span of an attempt, from its begin to the head of the reply. There were others `before`.
-fn of_attempt(record: &Record, attempt: &Try<'_>, before: usize, context: SpanContext) -> Vec<u8> {
+fn of_attempt(record: &RequestRecord, attempt: &Try<'_>, before: usize, context: SpanContext) -> Vec<u8> {
     let from = record.came.0.saturating_add(nanos(attempt.begun.saturating_duration_since(record.begun)));
     let (named, method) = method(&record.asked.method);
     let mut span = SpanWriter::new(&SpanHead {

@@ -28,7 +28,7 @@ use tidegate_net::clock::{monotonic, wall};
 
 use crate::access_log::line::{cut, field};
 use crate::identity::Identity;
-use crate::record::{ReadsRecords, Record};
+use crate::record::{ReadsRecords, RequestRecord};
 
 /// Most traces that are kept of answered requests, and as many of requests that were refused or failed.
 pub const MAX_KEPT: usize = 100;
@@ -113,7 +113,7 @@ pub struct Trace {
 }
 
 impl Trace {
-    fn of(record: &Record) -> Self {
+    fn of(record: &RequestRecord) -> Self {
         let (last, attempts) = record.attempts();
         let server = last.and_then(|(upstream, server)| upstream.config.servers.get(server));
         let short = |text: &str| cut(text, MAX_TEXT_BYTES).to_owned();
@@ -182,7 +182,7 @@ impl Default for Traces {
 
 impl ReadsRecords for Traces {
     /// Keeps a request that has ended.
-    fn note(&self, record: &Record) {
+    fn note(&self, record: &RequestRecord) {
         self.keep(Trace::of(record), monotonic());
     }
 }

@@ -9,7 +9,7 @@ use serde::Serialize;
 use tidegate_algorithms::time::Wall;
 
 use crate::identity::Identity;
-use crate::record::Record;
+use crate::record::RequestRecord;
 
 /// Most bytes that are kept of a target, and of each field.
 const MAX_TARGET_BYTES: usize = 2_048;
@@ -51,7 +51,7 @@ struct JsonLine<'a> {
 }
 
 /// Appends a record as a JSON object.
-pub(super) fn json(record: &Record, line: &mut String) {
+pub(super) fn json(record: &RequestRecord, line: &mut String) {
     let mut trace = String::with_capacity(512);
     record.trace(&mut trace);
     let (last, attempts) = record.attempts();
@@ -89,7 +89,7 @@ pub(super) fn json(record: &Record, line: &mut String) {
 }
 
 /// Appends a record in the combined format, its trace in quotes at the end.
-pub(super) fn combined(record: &Record, line: &mut String) {
+pub(super) fn combined(record: &RequestRecord, line: &mut String) {
     let time = time(record.came).map(|time| time.strftime("%d/%b/%Y:%H:%M:%S +0000").to_string());
     // Invariant, here and below: writing to a String cannot fail.
     let _infallible = write!(line, "{} - - [{}] \"", record.client, time.unwrap_or_default());
@@ -117,7 +117,7 @@ fn time(wall: Wall) -> Option<Timestamp> {
     Timestamp::from_nanosecond(i128::from(wall.0)).ok()
 }
 
-fn target(record: &Record) -> String {
+fn target(record: &RequestRecord) -> String {
     record.asked.target.path_and_query().map_or_else(String::new, ToString::to_string)
 }
 

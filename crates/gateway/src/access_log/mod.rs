@@ -25,7 +25,7 @@ use std::thread;
 use std::time::Duration;
 
 use self::file::{LogFile, WriteOutcome};
-use crate::record::{ReadsRecords, Record};
+use crate::record::{ReadsRecords, RequestRecord};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 pub use rules::{SampleRule, StatusClass};
@@ -165,7 +165,7 @@ impl AccessLog {
 
 impl ReadsRecords for AccessLog {
     /// Logs a request that has ended, if its rule wants that.
-    fn note(&self, record: &Record) {
+    fn note(&self, record: &RequestRecord) {
         let route = record.route.as_ref().map(|route| &*route.config.name);
         let rule = self.rules.iter().find(|rule| rule.fits(route, record.status));
         if rule.is_some_and(|rule| !rule.draws(crate::random::fraction())) {

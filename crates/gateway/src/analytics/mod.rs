@@ -46,7 +46,7 @@ pub use self::query::{AnalyticsAnswer, AnalyticsQuery, QueryMistake};
 use self::shard::{CountShard, SHARDS};
 use crate::config::Action;
 use crate::random::random;
-use crate::record::{ReadsRecords, Record};
+use crate::record::{ReadsRecords, RequestRecord};
 
 /// Most combinations of route, key, server and status that are told apart in one minute, hour or day.
 pub const MAX_SERIES: usize = MAX_COUNTED;
@@ -139,7 +139,7 @@ impl Default for Analytics {
 
 impl ReadsRecords for Analytics {
     /// Counts a request that has ended. A request that reached no server counts for its route's upstream, if it has one alone.
-    fn note(&self, record: &Record) {
+    fn note(&self, record: &RequestRecord) {
         let (tried, _) = record.attempts();
         let server = tried.map(|(upstream, place)| upstream.group.backends()[place].target().clone());
         let of_route = || {

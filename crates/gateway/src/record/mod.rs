@@ -116,7 +116,7 @@ pub(crate) struct RecordedRequest {
 /// A reader of records: the access log, analytics, traces, spans. They stand above, and a record knows no more of them.
 pub(crate) trait ReadsRecords: fmt::Debug + Send + Sync {
     /// Takes note of a request that has ended.
-    fn note(&self, record: &Record);
+    fn note(&self, record: &RequestRecord);
 }
 
 /// Those that read a request's record when it has ended, in their order.
@@ -134,7 +134,7 @@ pub(crate) struct RequestReaders {
 
 /// What is known of a request that somebody wants to know of.
 #[derive(Debug)]
-pub(crate) struct Record {
+pub(crate) struct RequestRecord {
     readers: RecordReaders,
     /// Where it stands in its trace, if that is recorded.
     pub(crate) span: Option<SpanContext>,
@@ -169,7 +169,7 @@ pub(crate) struct Record {
     pub(crate) end: End,
 }
 
-impl Record {
+impl RequestRecord {
     /// How long it has taken so far.
     pub(crate) fn took(&self) -> Duration {
         monotonic().duration_since(self.begun)
@@ -186,7 +186,7 @@ impl Record {
     }
 }
 
-impl Drop for Record {
+impl Drop for RequestRecord {
     fn drop(&mut self) {
         let readers = std::mem::take(&mut self.readers);
         readers.into_iter().flatten().for_each(|reader| reader.note(self));
@@ -195,7 +195,7 @@ impl Drop for Record {
 
 /// Takes down what becomes of a request, if anybody wants to know.
 #[derive(Debug, Default)]
-pub(crate) struct Recorder(Option<Box<Record>>);
+pub(crate) struct Recorder(Option<Box<RequestRecord>>);
 
 impl Recorder {
     /// For a request that has just come.
@@ -218,7 +218,7 @@ impl Recorder {
         };
         let trace = span.map(SpanContext::trace).or_else(|| caller(request.headers()));
         let now = monotonic();
-        Self(Some(Box::new(Record {
+        Self(Some(Box::new(RequestRecord {
             readers,
             span,
             forestalled: Vec::new(),
@@ -250,7 +250,7 @@ impl Recorder {
     }
 
     /// Adds to what is known, if anybody wants to know.
-    pub(crate) fn note(&mut self, add: impl FnOnce(&mut Record)) {
+    pub(crate) fn note(&mut self, add: impl FnOnce(&mut RequestRecord)) {
         if let Some(record) = &mut self.0 {
             add(record);
         }

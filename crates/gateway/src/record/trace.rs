@@ -23,7 +23,7 @@ use std::time::Duration;
 use http::header::{HeaderMap, HeaderValue};
 use tidegate_algorithms::breaker::Phase;
 
-use super::{AttemptEnd, Record, Step, TRACE, What};
+use super::{AttemptEnd, RequestRecord, Step, TRACE, What};
 
 /// Most bytes of the members of one record; what is beyond is counted in a last one.
 pub(super) const MAX_BYTES: usize = 4_096;
@@ -38,7 +38,7 @@ pub(crate) fn phase_word(phase: Phase) -> &'static str {
 }
 
 /// Adds the members to a reply's fields.
-pub(super) fn tell(record: &Record, fields: &mut HeaderMap) {
+pub(super) fn tell(record: &RequestRecord, fields: &mut HeaderMap) {
     members(record, |member| {
         // A name or an address that is no field value cannot be configured.
         if let Ok(line) = HeaderValue::from_str(member) {
@@ -48,7 +48,7 @@ pub(super) fn tell(record: &Record, fields: &mut HeaderMap) {
 }
 
 /// The members as one text.
-impl Record {
+impl RequestRecord {
     pub(crate) fn trace(&self, text: &mut String) {
         members(self, |member| {
             if !text.is_empty() {
@@ -66,7 +66,7 @@ impl Record {
     }
 }
 
-fn members(record: &Record, mut each: impl FnMut(&str)) {
+fn members(record: &RequestRecord, mut each: impl FnMut(&str)) {
     let mut member = String::with_capacity(128);
     let mut bytes = 0;
     for (index, step) in record.steps.iter().enumerate() {
@@ -84,7 +84,7 @@ fn members(record: &Record, mut each: impl FnMut(&str)) {
     }
 }
 
-fn write_member(out: &mut String, record: &Record, step: &Step) -> fmt::Result {
+fn write_member(out: &mut String, record: &RequestRecord, step: &Step) -> fmt::Result {
     match &step.what {
         What::Normalise => out.push_str("normalise"),
         What::Route => {
