@@ -148,7 +148,7 @@ pub(crate) struct Candidate {
     config: Arc<CandidateConfig>,
     routes: Vec<CandidateRoute>,
     table: Table,
-    in_force: InForce,
+    in_force: ComparedRoutes,
     since: Wall,
     counts: [AtomicU64; Difference::ALL.len()],
     examples: Mutex<Vec<Example>>,
@@ -157,7 +157,7 @@ pub(crate) struct Candidate {
 
 /// What it is compared with, as far as that bears on it.
 #[derive(Debug, PartialEq)]
-struct InForce {
+struct ComparedRoutes {
     routes: Vec<Arc<RouteConfig>>,
     missing_policies: HashSet<Arc<str>>,
 }
@@ -188,7 +188,7 @@ impl Candidate {
         now: Wall,
     ) -> Arc<Self> {
         let (routes, missing_policies) = (served.routes.clone(), served.missing_policies.clone());
-        let in_force = InForce { routes, missing_policies };
+        let in_force = ComparedRoutes { routes, missing_policies };
         if let Some(same) = before.filter(|it| it.config == *config && it.in_force == in_force) {
             return Arc::clone(same);
         }
