@@ -39,7 +39,7 @@ pub struct Judged {
 
 /// Leave to make one call. Dropped without an outcome, it counts for nothing and gives its trial back.
 #[derive(Debug)]
-pub(crate) struct Admission<'a> {
+pub(crate) struct BreakerAdmission<'a> {
     breaker: &'a SharedBreaker,
     pass: Option<Pass>,
 }
@@ -52,10 +52,10 @@ impl SharedBreaker {
     }
 
     /// Leave to make a call, or the nanoseconds until one may be had.
-    pub(crate) fn admit(&self, now: Tick) -> Result<Admission<'_>, u64> {
+    pub(crate) fn admit(&self, now: Tick) -> Result<BreakerAdmission<'_>, u64> {
         let mut state = self.state();
         match state.admit(now) {
-            Some(pass) => Ok(Admission { breaker: self, pass: Some(pass) }),
+            Some(pass) => Ok(BreakerAdmission { breaker: self, pass: Some(pass) }),
             None => Err(state.wait(now)),
         }
     }
@@ -114,7 +114,7 @@ impl SharedBreaker {
     }
 }
 
-impl Admission<'_> {
+impl BreakerAdmission<'_> {
     /// Reports how the call ended.
     pub(crate) fn ended(mut self, outcome: Outcome, now: Tick) -> Change {
         match self.pass.take() {
@@ -133,7 +133,7 @@ impl Admission<'_> {
     }
 }
 
-impl Drop for Admission<'_> {
+impl Drop for BreakerAdmission<'_> {
     fn drop(&mut self) {
         if let Some(pass) = self.pass.take() {
             self.breaker.state().cancel(pass);

@@ -38,7 +38,7 @@ use tokio::time::sleep;
 
 use crate::attempt::{Failure, FaultOf, ServerExchange};
 use crate::body::ReplySource;
-use crate::breaker::{Admission, SharedBreaker};
+use crate::breaker::{BreakerAdmission, SharedBreaker};
 use crate::client_address::as_attribute;
 use crate::config::Protocol;
 use crate::fields::{self, Onward};
@@ -278,7 +278,7 @@ fn admit<'b>(
     of: &'static str,
     now: Tick,
     record: &mut Recorder,
-) -> Result<Option<Admission<'b>>, Failure> {
+) -> Result<Option<BreakerAdmission<'b>>, Failure> {
     let Some(breaker) = breaker else { return Ok(None) };
     let admitted = breaker.admit(now);
     record.step(|| What::Breaker { of, state: breaker.phase() });
