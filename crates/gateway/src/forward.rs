@@ -67,7 +67,7 @@ use crate::upstream::Upstream;
 const FIRST_PAUSE: Duration = Duration::from_millis(25);
 
 /// A reply's head, and the server that gave it.
-type Sent = (ServerExchange, usize, Place);
+type ServerReply = (ServerExchange, usize, Place);
 
 impl<L: Limits> Gateway<L> {
     /// Has a server answer.
@@ -167,7 +167,7 @@ impl<L: Limits> Gateway<L> {
         sending: &Sending<'_>,
         message: &mut Message,
         record: &mut Recorder,
-    ) -> Result<Sent, Failure> {
+    ) -> Result<ServerReply, Failure> {
         let admission = admit(sending.route.breaker.as_deref(), "route", self.tick(), record)?;
         let begun = monotonic();
         let sent = self.try_servers(sending, message, record).await;
@@ -187,7 +187,7 @@ impl<L: Limits> Gateway<L> {
         sending: &Sending<'_>,
         message: &mut Message,
         record: &mut Recorder,
-    ) -> Result<Sent, Failure> {
+    ) -> Result<ServerReply, Failure> {
         let upstream = sending.upstream;
         let admission = admit(upstream.breaker.as_deref(), "upstream", self.tick(), record)?;
         let mut last = None;
@@ -207,7 +207,7 @@ impl<L: Limits> Gateway<L> {
         message: &mut Message,
         record: &mut Recorder,
         last: &mut Option<(usize, Outcome)>,
-    ) -> Result<Sent, Failure> {
+    ) -> Result<ServerReply, Failure> {
         let &Sending { upstream, key, deadline, .. } = sending;
         let mut tried = Vec::new();
         let mut pause = FIRST_PAUSE;
