@@ -33,7 +33,8 @@ use crate::fields::{caller, trace};
 use crate::host::bare_host;
 use crate::random::random;
 use crate::record::{
-    AttemptEnd, End, Forestalled, ReadsRecords, RecordedRequest, RequestRecord, SpanContext, Step, What,
+    AttemptEnd, End, Forestalled, ReadsRecords, RecordedRequest, RecordedStep, RequestRecord, SpanContext,
+    What,
 };
 use crate::upstream::Upstream;
 
@@ -229,7 +230,7 @@ struct Try<'a> {
 }
 
 impl<'a> Try<'a> {
-    fn of(record: &'a RequestRecord, step: &'a Step) -> Option<Self> {
+    fn of(record: &'a RequestRecord, step: &'a RecordedStep) -> Option<Self> {
         let What::Attempt { upstream, server, end, span } = &step.what else { return None };
         // What has no end yet ends with the request.
         let is_under_way = *end == AttemptEnd::UnderWay;

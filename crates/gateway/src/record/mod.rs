@@ -53,7 +53,7 @@ const CLIENT_LEFT: u16 = 499;
 
 /// One thing that was done for a request, and how long it took.
 #[derive(Debug)]
-pub(crate) struct Step {
+pub(crate) struct RecordedStep {
     pub(crate) what: What,
     /// Since the step before; of an attempt, since it began.
     pub(crate) took: Duration,
@@ -158,7 +158,7 @@ pub(crate) struct RequestRecord {
     pub(crate) trace_id: Option<TraceId>,
     /// Who its client has proved to be.
     pub(crate) identity: Option<Identity>,
-    pub(crate) steps: Vec<Step>,
+    pub(crate) steps: Vec<RecordedStep>,
     /// Steps beyond the bound.
     pub(crate) left_out: usize,
     /// Why the gateway answered itself.
@@ -276,7 +276,7 @@ impl Recorder {
         let took = now.duration_since(record.marked);
         record.marked = now;
         if record.steps.len() < MAX_STEPS {
-            record.steps.push(Step { what: what(), took, begun: now });
+            record.steps.push(RecordedStep { what: what(), took, begun: now });
         } else {
             record.left_out += 1;
         }
@@ -313,7 +313,9 @@ impl Recorder {
         self.attempt(upstream, server);
         self.note(|record| {
             record.marked = begun;
-            if let Some(Step { what: What::Attempt { span, .. }, begun: at, .. }) = record.steps.last_mut() {
+            if let Some(RecordedStep { what: What::Attempt { span, .. }, begun: at, .. }) =
+                record.steps.last_mut()
+            {
                 (*span, *at) = (own, begun);
             }
         });
@@ -326,7 +328,7 @@ impl Recorder {
         let lasted = now.duration_since(record.marked);
         record.marked = now;
         let last = record.steps.iter_mut().rev().find(|step| matches!(step.what, What::Attempt { .. }));
-        if let Some(Step { what: What::Attempt { end, .. }, took, .. }) = last
+        if let Some(RecordedStep { what: What::Attempt { end, .. }, took, .. }) = last
             && *end == AttemptEnd::UnderWay
         {
             *end = ended();

@@ -23,7 +23,7 @@ use std::time::Duration;
 use http::header::{HeaderMap, HeaderValue};
 use tidegate_algorithms::breaker::Phase;
 
-use super::{AttemptEnd, RequestRecord, Step, TRACE, What};
+use super::{AttemptEnd, RecordedStep, RequestRecord, TRACE, What};
 
 /// Most bytes of the members of one record; what is beyond is counted in a last one.
 pub(super) const MAX_BYTES: usize = 4_096;
@@ -84,7 +84,7 @@ fn members(record: &RequestRecord, mut each: impl FnMut(&str)) {
     }
 }
 
-fn write_member(out: &mut String, record: &RequestRecord, step: &Step) -> fmt::Result {
+fn write_member(out: &mut String, record: &RequestRecord, step: &RecordedStep) -> fmt::Result {
     match &step.what {
         What::Normalise => out.push_str("normalise"),
         What::Route => {
