@@ -12,7 +12,7 @@ use http_body::{Body as HttpBody, Frame};
 use tidegate_net::http::BoxError;
 use zstd::stream::write::BodyEncoder as ZstdEncoder;
 
-use super::{Coding, Place};
+use super::{Coding, CompressionPlace};
 
 /// So much is sent at once, if it is there.
 const CHUNK: usize = 16 << 10;
@@ -107,11 +107,11 @@ pub(super) struct CompressedBody<B> {
     /// Something was taken in that nothing was sent for.
     is_behind: bool,
     trailers: Option<Frame<Bytes>>,
-    _place: Place,
+    _place: CompressionPlace,
 }
 
 impl<B> CompressedBody<B> {
-    pub(super) fn new(inner: B, encoder: BodyEncoder, place: Place) -> Self {
+    pub(super) fn new(inner: B, encoder: BodyEncoder, place: CompressionPlace) -> Self {
         Self { inner, encoder: Some(encoder), is_behind: false, trailers: None, _place: place }
     }
 

@@ -91,9 +91,9 @@ pub(crate) struct Compressor {
 }
 
 /// Room for one streamed reply.
-struct Place(Arc<Compressor>);
+struct CompressionPlace(Arc<Compressor>);
 
-impl Drop for Place {
+impl Drop for CompressionPlace {
     fn drop(&mut self) {
         self.0.at_once.fetch_sub(1, Relaxed);
     }
@@ -108,13 +108,13 @@ impl Compressor {
         }
     }
 
-    fn place(self: &Arc<Self>) -> Option<Place> {
+    fn place(self: &Arc<Self>) -> Option<CompressionPlace> {
         let taken =
             self.at_once.fetch_update(Relaxed, Relaxed, |count| (count < MAX_AT_ONCE).then_some(count + 1));
         if taken.is_err() {
             self.no_room.fetch_add(1, Relaxed);
         }
-        taken.ok().map(|_| Place(Arc::clone(self)))
+        taken.ok().map(|_| CompressionPlace(Arc::clone(self)))
     }
 
     /// The reply as it is asked for.
@@ -362,7 +362,8 @@ mod tests {
     #[test]
     fn no_more_than_the_bound_are_streamed_at_once() {
         let compressor = Arc::new(Compressor::default());
-        let mut places: Vec<Place> = (0..MAX_AT_ONCE).map(|_| compressor.place().unwrap()).collect();
+        let mut places: Vec<CompressionPlace> =
+            (0..MAX_AT_ONCE).map(|_| compressor.place().unwrap()).collect();
         assert!(compressor.place().is_none());
         places.pop();
         assert!(compressor.place().is_some());
