@@ -50,7 +50,7 @@ pub struct AdaptiveStatus {
 
 /// Leave for one attempt, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Permit<'a> {
+pub(crate) struct AttemptPermit<'a> {
     limit: &'a AdaptiveLimit,
     /// How many were under way when it was given.
     under_way: u32,
@@ -74,7 +74,7 @@ impl AdaptiveLimit {
     }
 
     /// Leave for an attempt, if there is room, or in shadow.
-    pub(crate) fn enter(&self, now: Tick) -> Option<Permit<'_>> {
+    pub(crate) fn enter(&self, now: Tick) -> Option<AttemptPermit<'_>> {
         let below = |limit| {
             self.under_way.fetch_update(Relaxed, Relaxed, |many| (many < limit).then(|| many + 1)).ok()
         };
@@ -87,12 +87,12 @@ impl AdaptiveLimit {
         });
         if let Some(many) = entered {
             let under_way = many + 1 + self.beyond.load(Relaxed);
-            return Some(Permit { limit: self, under_way, is_beyond: false });
+            return Some(AttemptPermit { limit: self, under_way, is_beyond: false });
         }
         self.refused.fetch_add(1, Relaxed);
         self.config.is_shadow.then(|| {
             let under_way = self.beyond.fetch_add(1, Relaxed) + 1 + self.under_way.load(Relaxed);
-            Permit { limit: self, under_way, is_beyond: true }
+            AttemptPermit { limit: self, under_way, is_beyond: true }
         })
     }
 
@@ -113,7 +113,7 @@ impl AdaptiveLimit {
     }
 }
 
-impl Permit<'_> {
+impl AttemptPermit<'_> {
     /// Takes note of how the attempt ended: after `took` nanoseconds of its server.
     pub(crate) fn ended(self, failed: bool, took: u64, now: Tick) {
         let mut state = self.limit.state();
@@ -124,7 +124,7 @@ impl Permit<'_> {
     }
 }
 
-impl Drop for Permit<'_> {
+impl Drop for AttemptPermit<'_> {
     fn drop(&mut self) {
         let counter = if self.is_beyond { &self.limit.beyond } else { &self.limit.under_way };
         counter.fetch_sub(1, Relaxed);

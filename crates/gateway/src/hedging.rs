@@ -23,7 +23,7 @@ use tidegate_net::clock::monotonic;
 use tidegate_upstream::backend::Place;
 use tokio::time::timeout_at;
 
-use crate::adaptive::Permit;
+use crate::adaptive::AttemptPermit;
 use crate::attempt::{Failure, FaultOf, ServerExchange};
 use crate::hedge::{Hedge, HedgeStats};
 use crate::limits::Limits;
@@ -37,7 +37,7 @@ use crate::upstream::Upstream;
 pub(crate) struct PlacedAttempt<'a> {
     pub(crate) server: usize,
     pub(crate) place: Place,
-    pub(crate) permit: Option<Permit<'a>>,
+    pub(crate) permit: Option<AttemptPermit<'a>>,
     pub(crate) begun: Instant,
 }
 

@@ -19,7 +19,7 @@ use tidegate_upstream::group::{Balance, Group, hash};
 use tidegate_upstream::seldom::SeldomLine;
 use tidegate_upstream::tls::TlsClient;
 
-use crate::adaptive::{AdaptiveLimit, Permit};
+use crate::adaptive::{AdaptiveLimit, AttemptPermit};
 use crate::breaker::SharedBreaker;
 use crate::certificate::ServerCertificate;
 use crate::client_address::as_attribute;
@@ -273,7 +273,7 @@ impl Upstream {
     }
 
     /// Room for an attempt under the adaptive limit; `None`: there is no such limit.
-    pub(crate) fn enter(&self, now: Tick) -> Result<Option<Permit<'_>>, Refusal> {
+    pub(crate) fn enter(&self, now: Tick) -> Result<Option<AttemptPermit<'_>>, Refusal> {
         self.adaptive.as_ref().map(|limit| limit.enter(now).ok_or(Refusal::AtLimit)).transpose()
     }
 
