@@ -187,7 +187,7 @@ pub(super) async fn events(State(shared): State<Arc<Shared>>, request: Request) 
         return Err(Refusal(Problem::new(503, "Service Unavailable", detail)));
     };
     let (queue, events) = mpsc::channel(MAX_QUEUED);
-    let caller = Caller::new(&shared.guard, &request);
+    let caller = ReaderCredential::new(&shared.guard, &request);
     let after = last_event(&request);
     let reader = Reader { shared: shared.clone(), sources, queue, caller, after, _permit: permit };
     tokio::spawn(reader.run());
@@ -207,13 +207,13 @@ fn last_event(request: &Request) -> Option<String> {
 }
 
 /// The reader's credential, which is checked again before each event.
-struct Caller {
+struct ReaderCredential {
     guard: Arc<Guard>,
     uri: Uri,
     headers: HeaderMap,
 }
 
-impl Caller {
+impl ReaderCredential {
     fn new(guard: &Arc<Guard>, request: &Request) -> Self {
         let (uri, headers) = (request.uri().clone(), request.headers().clone());
         Self { guard: guard.clone(), uri, headers }
@@ -230,7 +230,7 @@ struct Reader {
     shared: Arc<Shared>,
     sources: Arc<Sources>,
     queue: mpsc::Sender<Bytes>,
-    caller: Caller,
+    caller: ReaderCredential,
     /// What it had before this stream, by an event's id.
     after: Option<String>,
     _permit: OwnedSemaphorePermit,
