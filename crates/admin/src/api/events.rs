@@ -189,7 +189,7 @@ pub(super) async fn events(State(shared): State<Arc<Shared>>, request: Request) 
     let (queue, events) = mpsc::channel(MAX_QUEUED);
     let caller = ReaderCredential::new(&shared.guard, &request);
     let after = last_event(&request);
-    let reader = Reader { shared: shared.clone(), sources, queue, caller, after, _permit: permit };
+    let reader = EventReader { shared: shared.clone(), sources, queue, caller, after, _permit: permit };
     tokio::spawn(reader.run());
     let mut reply = Response::new(Body::new(EventBody(events)));
     reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
@@ -226,7 +226,7 @@ impl ReaderCredential {
 }
 
 /// The task of one reader.
-struct Reader {
+struct EventReader {
     shared: Arc<Shared>,
     sources: Arc<Sources>,
     queue: mpsc::Sender<Bytes>,
@@ -239,7 +239,7 @@ struct Reader {
 /// Why a reader's stream ends.
 struct Over;
 
-impl Reader {
+impl EventReader {
     async fn run(mut self) {
         // Every way out ends the stream: the queue's end goes with this task.
         let Err(Over) = self.follow().await;
