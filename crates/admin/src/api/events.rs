@@ -92,11 +92,11 @@ pub trait Breakers: Debug + Send + Sync {
 /// What readers of events share; clones share it.
 #[derive(Clone, Debug)]
 pub struct Events {
-    sources: Arc<Sources>,
+    sources: Arc<EventSources>,
 }
 
 #[derive(Debug)]
-struct Sources {
+struct EventSources {
     breakers: Arc<dyn Breakers>,
     newest: watch::Sender<Vec<BreakerState>>,
     /// So that no other process takes an event's id for one of its own.
@@ -112,7 +112,7 @@ impl Events {
     /// Events of these breakers and of the configuration, until `drain` begins.
     #[must_use]
     pub fn new(breakers: Arc<dyn Breakers>, drain: Drain) -> Self {
-        let sources = Sources {
+        let sources = EventSources {
             breakers,
             newest: watch::Sender::new(Vec::new()),
             salt: RandomState::new(),
@@ -138,7 +138,7 @@ impl Events {
     }
 }
 
-impl Sources {
+impl EventSources {
     fn look(&self) {
         let now = self.breakers.breakers();
         self.newest.send_if_modified(|last| {
@@ -151,7 +151,7 @@ impl Sources {
 
 impl Family for Events {
     fn write(&self, families: &mut Families<'_>) -> fmt::Result {
-        let Sources { room, refused, slow, sent, .. } = &*self.sources;
+        let EventSources { room, refused, slow, sent, .. } = &*self.sources;
         let readers = MAX_READERS.saturating_sub(room.available_permits()) as u64;
         families.gauge("tidegate_event_readers", "Readers of /v1/events", readers)?;
         families.counter("tidegate_events_sent", "Events that readers were sent", sent.load(Relaxed))?;
@@ -228,7 +228,7 @@ impl ReaderCredential {
 /// The task of one reader.
 struct EventReader {
     shared: Arc<Shared>,
-    sources: Arc<Sources>,
+    sources: Arc<EventSources>,
     queue: mpsc::Sender<Bytes>,
     caller: ReaderCredential,
     /// What it had before this stream, by an event's id.
