@@ -25,12 +25,12 @@ pub const TEMPLATES: [&str; 3] = ["/livez", "/readyz", "/metrics"];
 /// Whether to send requests to this process.
 pub struct Readiness {
     drain: Drain,
-    requirements: Vec<Condition>,
-    degradations: Vec<Condition>,
+    requirements: Vec<ReadyCondition>,
+    degradations: Vec<ReadyCondition>,
 }
 
 /// A condition of readiness, with its words.
-struct Condition {
+struct ReadyCondition {
     reason: &'static str,
     /// Details while the condition holds; `None` while it does not.
     detail: Box<dyn Fn() -> Option<String> + Send + Sync>,
@@ -72,7 +72,7 @@ impl Readiness {
     #[must_use]
     pub fn require(mut self, reason: &'static str, holds: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         let detail = Box::new(move || (!holds()).then(String::new));
-        self.requirements.push(Condition { reason, detail });
+        self.requirements.push(ReadyCondition { reason, detail });
         self
     }
 
@@ -90,7 +90,7 @@ impl Readiness {
         reason: &'static str,
         detail: impl Fn() -> Option<String> + Send + Sync + 'static,
     ) -> Self {
-        self.degradations.push(Condition { reason, detail: Box::new(detail) });
+        self.degradations.push(ReadyCondition { reason, detail: Box::new(detail) });
         self
     }
 
@@ -102,8 +102,8 @@ impl Readiness {
             _ => Some("the process is draining"),
         };
         let mut details = Vec::new();
-        let mut reasons_of = |conditions: &[Condition]| -> Vec<&'static str> {
-            let look = |condition: &Condition| {
+        let mut reasons_of = |conditions: &[ReadyCondition]| -> Vec<&'static str> {
+            let look = |condition: &ReadyCondition| {
                 let (reason, detail) = (condition.reason, (condition.detail)()?);
                 if verbose && !detail.is_empty() {
                     details.push(Detail { reason, detail });
