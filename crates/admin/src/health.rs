@@ -125,7 +125,7 @@ struct Asked<'a> {
 }
 
 /// What makes a page.
-type Page = fn(&Operator, &Asked<'_>) -> Response<Body>;
+type PageReply = fn(&Operator, &Asked<'_>) -> Response<Body>;
 
 /// Whether a request with these fields may read the configuration.
 type IsReader = dyn Fn(&Uri, &HeaderMap) -> bool + Send + Sync;
@@ -167,7 +167,7 @@ impl Operator {
     #[must_use]
     pub fn answer<B>(&self, request: &Request<B>) -> Option<(u8, Response<Body>)> {
         let path = request.uri().path();
-        let (index, page): (u8, Page) = match path {
+        let (index, page): (u8, PageReply) = match path {
             "/livez" => (0, |_, _| page(StatusCode::OK, "text/plain; charset=utf-8", "alive\n")),
             "/readyz" => (1, Self::ready),
             "/metrics" => (2, |operator, head| {
