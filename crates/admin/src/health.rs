@@ -119,13 +119,13 @@ impl Readiness {
 }
 
 /// The fields of a request that the page may depend on.
-struct Asked<'a> {
+struct PageRequest<'a> {
     uri: &'a Uri,
     headers: &'a HeaderMap,
 }
 
 /// What makes a page.
-type PageReply = fn(&Operator, &Asked<'_>) -> Response<Body>;
+type PageReply = fn(&Operator, &PageRequest<'_>) -> Response<Body>;
 
 /// Whether a request with these fields may read the configuration.
 type IsReader = dyn Fn(&Uri, &HeaderMap) -> bool + Send + Sync;
@@ -177,7 +177,7 @@ impl Operator {
             _ => return None,
         };
         if request.method() == Method::GET || request.method() == Method::HEAD {
-            let head = Asked { uri: request.uri(), headers: request.headers() };
+            let head = PageRequest { uri: request.uri(), headers: request.headers() };
             return Some((index, page(self, &head)));
         }
         let mut refusal = Response::new(Body::Empty);
@@ -186,7 +186,7 @@ impl Operator {
         Some((index, refusal))
     }
 
-    fn ready(&self, asked: &Asked<'_>) -> Response<Body> {
+    fn ready(&self, asked: &PageRequest<'_>) -> Response<Body> {
         let mut parameters = asked.uri.query().unwrap_or_default().split('&');
         let verbose = parameters.any(|it| it == "verbose" || it.starts_with("verbose="));
         let may_read = || self.is_reader.as_ref().is_none_or(|is_reader| is_reader(asked.uri, asked.headers));
