@@ -85,8 +85,8 @@ impl Servers {
     }
 }
 
-fn read(servers: &[(&'static str, Arc<Stats>)]) -> Vec<Reading> {
-    let read = |(name, stats): &(&'static str, Arc<Stats>)| Reading {
+fn read(servers: &[(&'static str, Arc<Stats>)]) -> Vec<ServerReading> {
+    let read = |(name, stats): &(&'static str, Arc<Stats>)| ServerReading {
         server: name,
         totals: stats.totals(),
         routes: stats.routes().into_iter().filter(|route| total(route) > 0).collect(),
@@ -94,7 +94,7 @@ fn read(servers: &[(&'static str, Arc<Stats>)]) -> Vec<Reading> {
     servers.iter().map(read).collect()
 }
 
-struct Reading {
+struct ServerReading {
     server: &'static str,
     totals: Totals,
     routes: Vec<RouteTotals>,
@@ -114,7 +114,7 @@ impl Family for Servers {
     }
 }
 
-fn connections(families: &mut Families<'_>, servers: &[&[Reading]]) -> fmt::Result {
+fn connections(families: &mut Families<'_>, servers: &[&[ServerReading]]) -> fmt::Result {
     families.gauges("tidegate_connections_open", "Connections open", |series| {
         servers.iter().copied().flatten().try_for_each(|it| series(&[("server", it.server)], it.totals.open))
     })?;
@@ -172,7 +172,7 @@ fn connections(families: &mut Families<'_>, servers: &[&[Reading]]) -> fmt::Resu
 }
 
 /// A server appears once somebody has tried to shake hands with it.
-fn handshakes(families: &mut Families<'_>, servers: &[&[Reading]]) -> fmt::Result {
+fn handshakes(families: &mut Families<'_>, servers: &[&[ServerReading]]) -> fmt::Result {
     let servers = || servers.iter().flat_map(|servers| servers.iter());
     families.counters("tidegate_tls_handshakes", "TLS handshakes that succeeded", |series| {
         let mut some = servers().filter(|it| it.totals.handshakes > 0);
@@ -192,7 +192,7 @@ fn handshakes(families: &mut Families<'_>, servers: &[&[Reading]]) -> fmt::Resul
     })
 }
 
-fn answers(families: &mut Families<'_>, words: &ProtocolWords, servers: &[Reading]) -> fmt::Result {
+fn answers(families: &mut Families<'_>, words: &ProtocolWords, servers: &[ServerReading]) -> fmt::Result {
     if servers.is_empty() {
         return Ok(());
     }
@@ -221,7 +221,10 @@ fn answers(families: &mut Families<'_>, words: &ProtocolWords, servers: &[Readin
     })
 }
 
-fn each_route(servers: &[Reading], mut write: impl FnMut(&str, &RouteTotals) -> fmt::Result) -> fmt::Result {
+fn each_route(
+    servers: &[ServerReading],
+    mut write: impl FnMut(&str, &RouteTotals) -> fmt::Result,
+) -> fmt::Result {
     servers.iter().try_for_each(|it| it.routes.iter().try_for_each(|route| write(it.server, route)))
 }
 
