@@ -138,10 +138,10 @@ impl<S: Subscriber> Layer<S> for KeepsWarnings {
 
 #[derive(Default)]
 struct Words {
-    message: Bounded,
-    fields: Bounded,
+    message: BoundedText,
+    fields: BoundedText,
     /// The fields, those of numbers with their names alone.
-    without_numbers: Bounded,
+    without_numbers: BoundedText,
 }
 
 impl Words {
@@ -189,9 +189,9 @@ impl Visit for Words {
 
 /// A text of at most [`MAX_BYTES`]; what is beyond is left out.
 #[derive(Default)]
-struct Bounded(String);
+struct BoundedText(String);
 
-impl Bounded {
+impl BoundedText {
     fn add(&mut self, field: &Field, value: &dyn fmt::Debug) {
         let before = if self.0.is_empty() { "" } else { " " };
         // Invariant: what is bounded leaves out and does not fail.
@@ -199,7 +199,7 @@ impl Bounded {
     }
 }
 
-impl fmt::Write for Bounded {
+impl fmt::Write for BoundedText {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         let room = MAX_BYTES.saturating_sub(self.0.len());
         self.0.push_str(&text[..text.floor_char_boundary(room)]);
