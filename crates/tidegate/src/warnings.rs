@@ -116,7 +116,7 @@ impl<S: Subscriber> Layer<S> for KeepsWarnings {
         if *metadata.level() > Level::WARN {
             return;
         }
-        let mut words = Words::default();
+        let mut words = WarningWords::default();
         event.record(&mut words);
         let level = if *metadata.level() == Level::ERROR { ERROR } else { WARN };
         let target = metadata.target();
@@ -137,21 +137,21 @@ impl<S: Subscriber> Layer<S> for KeepsWarnings {
 }
 
 #[derive(Default)]
-struct Words {
+struct WarningWords {
     message: BoundedText,
     fields: BoundedText,
     /// The fields, those of numbers with their names alone.
     without_numbers: BoundedText,
 }
 
-impl Words {
+impl WarningWords {
     fn number(&mut self, field: &Field, value: &dyn fmt::Debug) {
         self.fields.add(field, value);
         self.without_numbers.add(field, &"");
     }
 }
 
-impl Visit for Words {
+impl Visit for WarningWords {
     fn record_u64(&mut self, field: &Field, value: u64) {
         self.number(field, &value);
     }
