@@ -13,11 +13,11 @@ const GAP: Duration = Duration::from_secs(1);
 
 /// Offsets, and when the lines from there on came; in order.
 #[derive(Debug, Default)]
-pub(crate) struct Arrivals {
+pub(crate) struct LineArrivals {
     marks: Vec<(u64, Instant)>,
 }
 
-impl Arrivals {
+impl LineArrivals {
     /// Notes that lines from `first` on have come at `now`; `oldest` is the first that is kept.
     pub(crate) fn note(&mut self, first: u64, now: Instant, oldest: u64) {
         if self.marks.last().is_some_and(|(_, last)| now.saturating_duration_since(*last) < GAP) {
@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn a_line_came_when_the_mark_before_it_was_made() {
-        let (mut arrivals, start) = (Arrivals::default(), start());
+        let (mut arrivals, start) = (LineArrivals::default(), start());
         assert_eq!(arrivals.of(0), None);
         for second in 0..10_u32 {
             arrivals.note(u64::from(second) * 100, start + second * GAP, 0);
@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn marks_are_bounded_and_a_silence_is_never_forgotten() {
-        let (mut arrivals, start) = (Arrivals::default(), start());
+        let (mut arrivals, start) = (LineArrivals::default(), start());
         arrivals.note(0, start, 0);
         let later = start + Duration::from_secs(86_400);
         for second in 0..100_000_u32 {

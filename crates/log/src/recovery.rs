@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::arrivals::Arrivals;
+use crate::arrivals::LineArrivals;
 use crate::files::{Files, read_full, unfinished, write_all};
 use crate::finding::Finding;
 use crate::inspect::{Inspected, Inspection};
@@ -75,7 +75,7 @@ impl Mending<'_> {
         next = next.max(sealed.last().map_or(0, Segment::end));
         self.recovery.lines += sealed.iter().map(|segment| segment.lines).sum::<u64>();
         self.recovery.segments += sealed.len() as u64;
-        let mut arrivals = Arrivals::default();
+        let mut arrivals = LineArrivals::default();
         for segment in &sealed {
             arrivals.note(segment.first, segment.written, 0);
         }

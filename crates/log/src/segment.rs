@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use crate::arrivals::Arrivals;
+use crate::arrivals::LineArrivals;
 use crate::index::{Block, Index, Times};
 
 /// The name of a plain segment ends so, that of a compressed one, and that of an index.
@@ -91,7 +91,7 @@ pub(crate) struct Shelf {
     /// The offset of the next line.
     pub(crate) next: u64,
     /// When lines came.
-    pub(crate) arrivals: Arrivals,
+    pub(crate) arrivals: LineArrivals,
 }
 
 /// Where a reader finds some lines.
