@@ -50,7 +50,7 @@ pub const MAX_TOGETHER: usize = 256;
 pub type Edit = Box<dyn Fn(&Parts) -> Result<Option<Change>, ChangeError> + Send>;
 
 /// The same to changes that are made in this order, all of them or none.
-type Edits = Box<dyn Fn(&Parts) -> Result<Vec<Change>, ChangeError> + Send>;
+type ConfigurationEdits = Box<dyn Fn(&Parts) -> Result<Vec<Change>, ChangeError> + Send>;
 
 /// What is in force of all services, and the way to change it. Clones share it.
 #[derive(Clone, Debug)]
@@ -99,7 +99,7 @@ impl fmt::Debug for EditQueue {
 
 /// An edit and who waits for it.
 struct WaitingEdit {
-    edit: Edits,
+    edit: ConfigurationEdits,
     author: Author,
     answer: oneshot::Sender<Result<Revision, ChangeError>>,
 }
