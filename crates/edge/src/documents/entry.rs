@@ -28,13 +28,13 @@ impl<T> Clone for Entry<T> {
 }
 
 /// What a document means, and the name that it gives itself.
-type Read<T> = fn(&Value, &str) -> Result<(Arc<str>, T), Vec<Mistake>>;
+type ReadDocument<T> = fn(&Value, &str) -> Result<(Arc<str>, T), Vec<Mistake>>;
 
 /// Documents of one kind.
 pub(super) struct OfKind<T> {
     pub(super) kind: Kind,
     most: usize,
-    read: Read<T>,
+    read: ReadDocument<T>,
 }
 
 /// What `[[edge.backend]]` says, in documents.
