@@ -12,7 +12,7 @@ use crate::config::{BackendConfig, MAX_BACKENDS, MAX_PLACES, PlaceConfig};
 
 /// A document and what it means.
 #[derive(Debug)]
-pub(super) struct Entry<T> {
+pub(super) struct EdgeDocument<T> {
     pub(super) name: Arc<str>,
     pub(super) config: Arc<T>,
     pub(super) document: Arc<Value>,
@@ -20,7 +20,7 @@ pub(super) struct Entry<T> {
     pub(super) revision: Option<Revision>,
 }
 
-impl<T> Clone for Entry<T> {
+impl<T> Clone for EdgeDocument<T> {
     fn clone(&self) -> Self {
         let (config, document) = (Arc::clone(&self.config), Arc::clone(&self.document));
         Self { name: Arc::clone(&self.name), config, document, revision: self.revision }
@@ -70,11 +70,11 @@ impl<T> OfKind<T> {
     /// from there.
     pub(super) fn merge(
         &self,
-        file: &[Entry<T>],
+        file: &[EdgeDocument<T>],
         stored: &Snapshot,
-        known: &[Entry<T>],
+        known: &[EdgeDocument<T>],
         set_aside: &mut Vec<SetAside>,
-    ) -> Vec<Entry<T>> {
+    ) -> Vec<EdgeDocument<T>> {
         let mut entries = file.to_vec();
         let places: HashMap<&str, usize> =
             file.iter().enumerate().map(|(place, entry)| (&*entry.name, place)).collect();
@@ -94,12 +94,13 @@ impl<T> OfKind<T> {
     /// The stored documents whose names are not `taken`, as many as there is room for beside those.
     pub(super) fn beside<U>(
         &self,
-        taken: &[Entry<U>],
+        taken: &[EdgeDocument<U>],
         stored: &Snapshot,
-        known: &[Entry<T>],
+        known: &[EdgeDocument<T>],
         set_aside: &mut Vec<SetAside>,
-    ) -> Vec<Entry<T>> {
-        let names: HashMap<&str, &Entry<U>> = taken.iter().map(|entry| (&*entry.name, entry)).collect();
+    ) -> Vec<EdgeDocument<T>> {
+        let names: HashMap<&str, &EdgeDocument<U>> =
+            taken.iter().map(|entry| (&*entry.name, entry)).collect();
         let mut entries = Vec::new();
         self.each(stored, known, set_aside, |entry| {
             if let Some(other) = names.get(&*entry.name) {
@@ -123,15 +124,15 @@ impl<T> OfKind<T> {
     fn each(
         &self,
         stored: &Snapshot,
-        known: &[Entry<T>],
+        known: &[EdgeDocument<T>],
         set_aside: &mut Vec<SetAside>,
-        mut take: impl FnMut(Entry<T>) -> Result<(), Mistake>,
+        mut take: impl FnMut(EdgeDocument<T>) -> Result<(), Mistake>,
     ) {
-        let known: HashMap<(&str, Option<Revision>), &Entry<T>> =
+        let known: HashMap<(&str, Option<Revision>), &EdgeDocument<T>> =
             known.iter().map(|entry| ((&*entry.name, entry.revision), entry)).collect();
         for document in stored.documents(self.kind) {
             let same = known.get(&(&*document.name, Some(document.revision)));
-            let entry = same.map_or_else(|| self.read(document), |same| Ok(Entry::clone(same)));
+            let entry = same.map_or_else(|| self.read(document), |same| Ok(EdgeDocument::clone(same)));
             if let Err(mistakes) = entry.and_then(|entry| take(entry).map_err(|mistake| vec![mistake])) {
                 let (name, revision) = (document.name.to_string(), Some(document.revision));
                 set_aside.push(SetAside { kind: self.kind, name, revision, mistakes });
@@ -140,7 +141,7 @@ impl<T> OfKind<T> {
     }
 
     /// Reads a stored document.
-    fn read(&self, document: &Document) -> Result<Entry<T>, Vec<Mistake>> {
+    fn read(&self, document: &Document) -> Result<EdgeDocument<T>, Vec<Mistake>> {
         let pointer = self.pointer(&document.name);
         let wrong = |problem: String, accepted: &str| {
             vec![Mistake { pointer: pointer.clone(), problem, accepted: accepted.to_owned() }]
@@ -151,7 +152,7 @@ impl<T> OfKind<T> {
         if name != document.name {
             return Err(wrong(format!("calls itself {name:?}"), "the name that it is stored under"));
         }
-        Ok(Entry {
+        Ok(EdgeDocument {
             name,
             config: Arc::new(config),
             document: Arc::new(value),

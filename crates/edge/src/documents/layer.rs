@@ -6,7 +6,7 @@ use serde_json::Value;
 use tidegate_algorithms::document::Mistake;
 use tidegate_control::Kind;
 
-use super::entry::Entry;
+use super::entry::EdgeDocument;
 use super::{BACKEND, PLACE};
 use crate::config::{self, BackendConfig, EdgeConfig, PlaceConfig};
 
@@ -15,16 +15,17 @@ use crate::config::{self, BackendConfig, EdgeConfig, PlaceConfig};
 pub struct EdgeLayer {
     /// What its settings and lists end as.
     pub config: EdgeConfig,
-    pub(super) backends: Vec<Entry<BackendConfig>>,
-    pub(super) places: Vec<Entry<PlaceConfig>>,
+    pub(super) backends: Vec<EdgeDocument<BackendConfig>>,
+    pub(super) places: Vec<EdgeDocument<PlaceConfig>>,
 }
 
 impl EdgeLayer {
     /// What it declares: kind, name and document.
     #[must_use]
     pub fn documents(&self) -> Vec<(Kind, String, Value)> {
-        let backend = |it: &Entry<BackendConfig>| (BACKEND, it.name.to_string(), (*it.document).clone());
-        let place = |it: &Entry<PlaceConfig>| (PLACE, it.name.to_string(), (*it.document).clone());
+        let backend =
+            |it: &EdgeDocument<BackendConfig>| (BACKEND, it.name.to_string(), (*it.document).clone());
+        let place = |it: &EdgeDocument<PlaceConfig>| (PLACE, it.name.to_string(), (*it.document).clone());
         self.backends.iter().map(backend).chain(self.places.iter().map(place)).collect()
     }
 
@@ -36,7 +37,7 @@ impl EdgeLayer {
     pub fn check(backends: &[Value], places: &[Value]) -> Result<Self, Vec<Mistake>> {
         // The check keeps the order of the lists, and one mistake refuses all: so each document pairs with its checked form.
         let (checked_backends, checked_places) = config::check(backends, places)?;
-        let backend = |(config, document): (&Arc<BackendConfig>, &Value)| Entry {
+        let backend = |(config, document): (&Arc<BackendConfig>, &Value)| EdgeDocument {
             name: Arc::clone(&config.name),
             config: Arc::clone(config),
             document: Arc::new(document.clone()),
@@ -46,7 +47,7 @@ impl EdgeLayer {
             let name = format!("file:{index}");
             let mut document = document.clone();
             document["name"] = name.clone().into();
-            Entry {
+            EdgeDocument {
                 name: name.into(),
                 config: Arc::clone(config),
                 document: Arc::new(document),
