@@ -37,7 +37,7 @@ use crate::pacing::{ConnectionFacts, Pacer};
 use crate::pool::{Origin, Placed};
 use crate::relay::{Patience, Relay};
 use crate::service::EdgeListener;
-use crate::session::{About, GoesDown, Session, goes_down};
+use crate::session::{About, EdgeSession, GoesDown, goes_down};
 use crate::side::Side;
 use crate::site::Site;
 use crate::stats::Refusal;
@@ -66,8 +66,8 @@ pub(crate) async fn serve(
 
 #[expect(clippy::large_enum_variant, reason = "the large one is the usual one, and is moved once")]
 enum Established {
-    Plain(Session<TcpStream>),
-    Tls(Box<Session<TlsStream>>),
+    Plain(EdgeSession<TcpStream>),
+    Tls(Box<EdgeSession<TlsStream>>),
 }
 
 async fn establish(
@@ -191,7 +191,7 @@ struct Reached {
 
 impl ArrivedConnection<'_> {
     /// Its session with a backend; `None` if it is refused, which is counted.
-    async fn session<C: Side>(self, stream: C) -> Option<Session<C>> {
+    async fn session<C: Side>(self, stream: C) -> Option<EdgeSession<C>> {
         let (listener, edge) = (self.listener, &self.listener.edge);
         let SiteInForce { site, config } = &self.in_force;
         let app = Arc::clone(config.app_for(self.server_name));
@@ -252,7 +252,7 @@ impl ArrivedConnection<'_> {
         permit: Option<LimitPermit>,
         (affine, attempts): (Option<Affine>, u32),
         facts: ConnectionFacts,
-    ) -> Session<C> {
+    ) -> EdgeSession<C> {
         let (listener, config) = (self.listener, &self.in_force.config);
         let mut first = self.first;
         let from_client = first.len();
@@ -277,7 +277,7 @@ impl ArrivedConnection<'_> {
         };
         let is_paced = !config.byte_policies.is_empty();
         let pacer = is_paced.then(|| Box::new(Pacer::new(Arc::new(facts))));
-        Session::new(relay, (placed, down), about, pacer)
+        EdgeSession::new(relay, (placed, down), about, pacer)
     }
 
     /// Places the connection and connects to the backend.

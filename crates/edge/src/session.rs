@@ -38,7 +38,7 @@ pub(crate) fn goes_down(placed: &Placed) -> GoesDown {
 }
 
 /// A connection and its backend.
-pub(crate) struct Session<C: Side> {
+pub(crate) struct EdgeSession<C: Side> {
     relay: Relay<C>,
     known: Arc<Known>,
     _place: Place,
@@ -67,7 +67,7 @@ pub(crate) struct About {
     pub(crate) _permit: Option<LimitPermit>,
 }
 
-impl<C: Side> Session<C> {
+impl<C: Side> EdgeSession<C> {
     pub(crate) fn new(
         mut relay: Relay<C>,
         (placed, down): (Placed, Option<GoesDown>),
@@ -160,7 +160,7 @@ impl<C: Side> Session<C> {
 }
 
 /// However a session ends, also when a drain cuts it, it is counted and has its line.
-impl<C: Side> Drop for Session<C> {
+impl<C: Side> Drop for EdgeSession<C> {
     fn drop(&mut self) {
         self.report();
         let About { listener, client, affine, app, backend, tier, score, attempts, arrived, end, .. } =
