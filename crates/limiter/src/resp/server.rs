@@ -39,7 +39,7 @@ use tokio::time::timeout;
 
 use super::batch::PipelineBatch;
 use super::outcome::{Answered, CommandOutcome};
-use super::session::Session;
+use super::session::RespSession;
 use super::shared::RespState;
 use super::wait::{Event, READ_BYTES, Waits};
 use crate::engine::Engine;
@@ -117,7 +117,7 @@ impl Server {
             config,
             gate,
             stats: gate.stats.core(peer.core),
-            session: Session::new(sessions.clone()),
+            session: RespSession::new(sessions.clone()),
             scanner: Scanner::default(),
             charge: None,
             input: Vec::new(),
@@ -170,7 +170,7 @@ struct OpenConnection<'a, S> {
     config: &'a RespConfig,
     gate: &'a Gate,
     stats: &'a CoreStats,
-    session: Session,
+    session: RespSession,
     scanner: Scanner,
     /// What the buffers are charged, from when they are large.
     charge: Option<Charge>,

@@ -26,7 +26,7 @@ const UNAUTHENTICATED: &str = "NOAUTH Authentication required.";
 
 /// A client's conversation.
 #[derive(Debug)]
-pub(super) struct Session {
+pub(super) struct RespSession {
     shared: Arc<RespState>,
     id: i64,
     protocol: Protocol,
@@ -40,7 +40,7 @@ pub(super) struct Session {
     transaction: Option<Transaction>,
 }
 
-impl Session {
+impl RespSession {
     pub(super) fn new(shared: Arc<RespState>) -> Self {
         let id = shared.sessions.fetch_add(1, Ordering::Relaxed) + 1;
         let judged_at = shared.tokens.version();

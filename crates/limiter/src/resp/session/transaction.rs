@@ -15,7 +15,7 @@ use tidegate_wire::resp::Command;
 use super::super::batch::PipelineBatch;
 use super::super::commands::{self, CommandKind, Spec};
 use super::super::outcome::CommandOutcome;
-use super::{Session, done, refuse};
+use super::{RespSession, done, refuse};
 
 /// The commands between MULTI and EXEC.
 #[derive(Debug, Default)]
@@ -31,7 +31,7 @@ impl Transaction {
     }
 }
 
-impl Session {
+impl RespSession {
     /// Answers a command between MULTI and EXEC, or EXEC itself.
     pub(super) fn answer_within(
         &mut self,
