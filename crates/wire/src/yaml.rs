@@ -116,7 +116,7 @@ fn wrong(place: Position, problem: impl Into<String>, accepted: impl Into<String
 }
 
 /// A list or map whose end has not come.
-struct Open {
+struct OpenCollection {
     place: Position,
     anchor: usize,
     items: Items,
@@ -132,7 +132,7 @@ enum Items {
 struct Builder {
     root: Option<Node>,
     documents: usize,
-    open: Vec<Open>,
+    open: Vec<OpenCollection>,
     /// Finished nodes that have an anchor.
     anchors: HashMap<usize, Node>,
     nodes: usize,
@@ -161,7 +161,7 @@ impl Builder {
             Event::SequenceStart(anchor, None) => self.begin(place, anchor, Items::List(Vec::new()))?,
             Event::MappingStart(anchor, None) => self.begin(place, anchor, Items::Map(Vec::new(), None))?,
             Event::SequenceEnd | Event::MappingEnd => {
-                if let Some(Open { place, anchor, items }) = self.open.pop() {
+                if let Some(OpenCollection { place, anchor, items }) = self.open.pop() {
                     let value = match items {
                         Items::List(items) => Value::List(items),
                         Items::Map(entries, _) => Value::Map(entries),
@@ -189,10 +189,10 @@ impl Builder {
 
     fn begin(&mut self, place: Position, anchor: usize, items: Items) -> Result<(), Finding> {
         self.count(place, 1, 1)?;
-        if matches!(self.open.last(), Some(Open { items: Items::Map(_, None), .. })) {
+        if matches!(self.open.last(), Some(OpenCollection { items: Items::Map(_, None), .. })) {
             return Err(wrong(place, "a key is a list or a map", "a key that is a scalar"));
         }
-        self.open.push(Open { place, anchor, items });
+        self.open.push(OpenCollection { place, anchor, items });
         Ok(())
     }
 
