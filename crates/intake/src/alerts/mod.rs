@@ -90,7 +90,7 @@ struct ActiveAlert {
 
 /// A value of a line that a rule looks at.
 #[derive(Debug)]
-pub(crate) struct Observation {
+pub(crate) struct ObservedValue {
     rule: Arc<AlertRule>,
     series: AlertSeries,
     value: f64,
@@ -153,7 +153,7 @@ impl Alerts {
     }
 
     /// What the rules look at in lines that come at `now`, in Unix milliseconds.
-    pub(crate) fn observations(&self, lines: &Lines, now: i64) -> Vec<Observation> {
+    pub(crate) fn observations(&self, lines: &Lines, now: i64) -> Vec<ObservedValue> {
         let (rules, mut found) = (self.rules(), Vec::new());
         if rules.list().is_empty() {
             return found;
@@ -172,18 +172,19 @@ impl Alerts {
                 let tags =
                     line.tags.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
                 let series = AlertSeries { rule: rule.name.clone(), client: line.client.to_string(), tags };
-                found.push(Observation { rule: Arc::clone(rule), series, value: line.value.float() });
+                found.push(ObservedValue { rule: Arc::clone(rule), series, value: line.value.float() });
             }
         }
         found
     }
 
     /// Takes values that came at `now`.
-    pub(crate) fn observe(&self, observations: Vec<Observation>, now: Tick) {
+    pub(crate) fn observe(&self, observations: Vec<ObservedValue>, now: Tick) {
         let mut active = self.active();
         let rules = self.rules();
         // Others may have taken the place of the rules that the lines came under.
-        for Observation { rule, series, value } in observations.into_iter().filter(|it| rules.has(&it.rule)) {
+        for ObservedValue { rule, series, value } in observations.into_iter().filter(|it| rules.has(&it.rule))
+        {
             if let Some(known) = active.get_mut(&series) {
                 let change = known.alert.observe(&rule.condition, value, now);
                 if !self.changed(&rule, &series, known, change, now) {
