@@ -31,7 +31,7 @@ pub struct Forwards {
 }
 
 /// A forward whose tasks run.
-struct Running {
+struct RunningForward {
     config: ForwardConfig,
     /// Closed when all of its tasks have ended.
     stop: watch::Sender<bool>,
@@ -101,18 +101,18 @@ fn begin(
     (intake, topics, handles): (&Arc<Intake>, Option<&'static dyn Topics>, &[Handle]),
     config: &ForwardConfig,
     state: &Arc<ForwardState>,
-) -> Running {
+) -> RunningForward {
     let stop = watch::Sender::new(false);
     for (partition, handle) in (0..intake.log().partitions()).zip(handles) {
         let end = ForwardEnd { drain: intake.drain(), stop: stop.subscribe() };
         let forwarder = Forwarder::new(Arc::clone(intake), config.clone(), Arc::clone(state), partition, end);
         drop(handle.spawn(forwarder.run(topics)));
     }
-    Running { config: config.clone(), stop }
+    RunningForward { config: config.clone(), stop }
 }
 
 /// Ends those that are not wanted as they are, and waits for it; the others.
-async fn end(running: Vec<Running>, wanted: &[ForwardConfig]) -> Vec<Running> {
+async fn end(running: Vec<RunningForward>, wanted: &[ForwardConfig]) -> Vec<RunningForward> {
     let (kept, gone): (Vec<_>, Vec<_>) = running.into_iter().partition(|it| wanted.contains(&it.config));
     for forward in &gone {
         forward.stop.send_replace(true);
