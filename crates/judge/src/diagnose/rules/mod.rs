@@ -16,10 +16,10 @@ mod upstream;
 use super::{Cause, Evidence};
 
 /// A rule: the cause when its signature is there and nothing excludes it.
-pub(super) type Rule = fn(&Evidence) -> Option<Cause>;
+pub(super) type CauseRule = fn(&Evidence) -> Option<Cause>;
 
 /// Every rule there is.
-pub(super) const ALL: [Rule; 15] = [
+pub(super) const ALL: [CauseRule; 15] = [
     generator::cpu,
     client::ports,
     client::descriptors,
