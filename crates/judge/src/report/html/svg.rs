@@ -22,7 +22,7 @@ const BOTTOM: f64 = 38.0;
 const TICKS: usize = 5;
 
 /// Writes a tick's value.
-pub(super) type Format = fn(f64) -> String;
+pub(super) type TickFormat = fn(f64) -> String;
 
 /// One axis: its range and whether it is logarithmic.
 #[derive(Clone, Copy, Debug)]
@@ -93,7 +93,7 @@ fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
 pub(super) struct Chart {
     x: Axis,
     y: Axis,
-    formats: (Format, Format),
+    formats: (TickFormat, TickFormat),
     /// Space for the labels of the y axis.
     left: f64,
     marks: String,
@@ -102,7 +102,7 @@ pub(super) struct Chart {
 
 impl Chart {
     /// An empty chart; the formats write the ticks of x and y.
-    pub(super) fn new(x: Axis, y: Axis, formats: (Format, Format)) -> Self {
+    pub(super) fn new(x: Axis, y: Axis, formats: (TickFormat, TickFormat)) -> Self {
         let widest = y.ticks().into_iter().map(|tick| width(&formats.1(tick))).fold(0.0, f64::max);
         Self { x, y, formats, left: widest + 2.0 * GAP, marks: String::new(), legend: Vec::new() }
     }
