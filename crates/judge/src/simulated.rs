@@ -145,7 +145,7 @@ struct Life {
     denied: bool,
 }
 
-struct Tally {
+struct StepTally {
     from: f64,
     to: f64,
     m: Measurement,
@@ -162,7 +162,7 @@ impl Bench for Service {
         let from = plan.warmup_ms as f64 * 1e3;
         let to = from + plan.measure_ms as f64 * 1e3;
         let usable = plan.connections.min(self.ports).min(self.client_descriptors);
-        let mut tally = Tally::new(plan, from, to, usable.min(self.server_descriptors));
+        let mut tally = StepTally::new(plan, from, to, usable.min(self.server_descriptors));
         self.connect(plan, usable, &mut tally);
         self.requests(plan, usable, &mut random, &mut tally);
         self.clock_us += to;
@@ -172,7 +172,7 @@ impl Bench for Service {
 
 impl Service {
     /// Connections beyond the backlog come back after 1, 3 and 7 s; beyond the ports they fail.
-    fn connect(&self, plan: &StepPlan, usable: u32, tally: &mut Tally) {
+    fn connect(&self, plan: &StepPlan, usable: u32, tally: &mut StepTally) {
         let tries = (plan.measure_ms / 100).max(1);
         for (limit, class) in [
             (self.ports, ErrorClass::AddressNotAvailable),
@@ -199,7 +199,7 @@ impl Service {
         [0.0, 1e6, 3e6, 7e6][round as usize]
     }
 
-    fn requests(&self, plan: &StepPlan, usable: u32, random: &mut Random, tally: &mut Tally) {
+    fn requests(&self, plan: &StepPlan, usable: u32, random: &mut Random, tally: &mut StepTally) {
         let live = usable.min(self.server_descriptors);
         let mut free: BinaryHeap<Reverse<Free>> = (0..live)
             .map(|id| Reverse(Free { nanos: (self.late_us(id) * 1e3) as u64 + u64::from(id) * 97, id }))
@@ -247,7 +247,7 @@ impl Service {
     }
 }
 
-impl Tally {
+impl StepTally {
     fn new(plan: &StepPlan, from: f64, to: f64, established: u32) -> Self {
         let buckets = ((to - from) / BUCKET_US as f64).ceil() as usize;
         let empty = Measurement::empty(plan, (to - from) / 1e6, BUCKET_US / 1_000);
