@@ -20,13 +20,13 @@ use crate::config::{Listener, Settings};
 /// Servers with their sockets bound.
 #[derive(Debug)]
 pub(super) struct Protocols {
-    grpc: Option<Bound<Server<grpc::GrpcService>>>,
-    resp: Option<Bound<resp::Server>>,
+    grpc: Option<ListeningServer<Server<grpc::GrpcService>>>,
+    resp: Option<ListeningServer<resp::Server>>,
 }
 
 /// A server, where it listens, and what it counts.
 #[derive(Debug)]
-struct Bound<S> {
+struct ListeningServer<S> {
     server: S,
     listeners: Listeners,
     stats: Arc<Stats>,
@@ -68,7 +68,7 @@ impl Protocols {
                 };
                 let gate = door.gate(grpc::TEMPLATES);
                 let stats = gate.stats.clone();
-                Some(Bound { server: Server::new(service, config, gate), listeners, stats })
+                Some(ListeningServer { server: Server::new(service, config, gate), listeners, stats })
             }
             None => None,
         };
@@ -79,7 +79,7 @@ impl Protocols {
                 let gate = door.gate(resp::TEMPLATES);
                 let stats = gate.stats.clone();
                 let server = resp::Server::new(engine, door.tokens.resp.clone(), config, gate);
-                Some(Bound { server, listeners, stats })
+                Some(ListeningServer { server, listeners, stats })
             }
             None => None,
         };
@@ -112,10 +112,10 @@ impl BoundService for Protocols {
     }
 
     fn start(self: Box<Self>, cores: &Cores) {
-        if let Some(Bound { server, listeners, .. }) = self.grpc {
+        if let Some(ListeningServer { server, listeners, .. }) = self.grpc {
             server.start_http2(cores, listeners);
         }
-        if let Some(Bound { server, listeners, .. }) = self.resp {
+        if let Some(ListeningServer { server, listeners, .. }) = self.resp {
             server.start(cores, listeners);
         }
     }
