@@ -15,13 +15,13 @@ use super::scope::Scope;
 /// The zones of a file, by name.
 #[derive(Debug, Default)]
 pub(super) struct Zones {
-    requests: BTreeMap<String, Zone>,
-    connections: BTreeMap<String, Zone>,
+    requests: BTreeMap<String, LimitZone>,
+    connections: BTreeMap<String, LimitZone>,
 }
 
 /// A zone, and the policies that count in it.
 #[derive(Debug)]
-struct Zone {
+struct LimitZone {
     key: Vec<String>,
     /// Requests, and seconds.
     rate: Option<(u64, u64)>,
@@ -44,7 +44,7 @@ impl<'n> Importer<'n> {
                 continue;
             };
             let zones = if is_requests { &mut self.zones.requests } else { &mut self.zones.connections };
-            zones.insert(name, Zone { key, rate, policy: None });
+            zones.insert(name, LimitZone { key, rate, policy: None });
         }
     }
 
@@ -200,7 +200,7 @@ impl<'n> Importer<'n> {
 }
 
 /// The zone that a `limit_req` names.
-fn zone_of<'z>(zones: &'z mut BTreeMap<String, Zone>, node: &Node) -> Option<&'z mut Zone> {
+fn zone_of<'z>(zones: &'z mut BTreeMap<String, LimitZone>, node: &Node) -> Option<&'z mut LimitZone> {
     let name = node.arguments.iter().find_map(|word| word.strip_prefix("zone="))?;
     zones.get_mut(name)
 }
