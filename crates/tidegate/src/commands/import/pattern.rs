@@ -7,12 +7,12 @@
 use std::cmp::Ordering;
 
 /// A part of a path: given, or any.
-type Part = Option<String>;
+type PatternPart = Option<String>;
 
 /// The paths of a location, by whole parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Pattern {
-    parts: Vec<Part>,
+    parts: Vec<PatternPart>,
     /// Whether all below it belongs to it.
     is_open: bool,
 }
@@ -53,7 +53,7 @@ impl Pattern {
 
     /// As a route's `path`.
     pub(super) fn path(&self) -> String {
-        let name = |(index, part): (usize, &Part)| match part {
+        let name = |(index, part): (usize, &PatternPart)| match part {
             Some(text) => format!("/{text}"),
             None => format!("/{{part{}}}", index + 1),
         };
@@ -75,7 +75,7 @@ impl Pattern {
     pub(super) fn overlaps(&self, other: &Self) -> bool {
         let (shorter, longer) =
             if self.parts.len() <= other.parts.len() { (self, other) } else { (other, self) };
-        let fits = |(one, other): (&Part, &Part)| match (one, other) {
+        let fits = |(one, other): (&PatternPart, &PatternPart)| match (one, other) {
             (Some(one), Some(other)) => one == other,
             _ => true,
         };
@@ -120,7 +120,7 @@ pub(super) fn is_swapped(first: (Kind, &Pattern), second: (Kind, &Pattern)) -> b
     if first_in_nginx { other < one } else { one <= other }
 }
 
-fn parts(path: &str) -> Vec<Part> {
+fn parts(path: &str) -> Vec<PatternPart> {
     path.split('/').filter(|part| !part.is_empty()).map(|part| Some(part.to_owned())).collect()
 }
 
@@ -165,7 +165,7 @@ fn segments(body: &str) -> Vec<&str> {
 }
 
 /// `None`: it says something else than one given part, or any one.
-fn part_of_regex(text: &str) -> Option<Part> {
+fn part_of_regex(text: &str) -> Option<PatternPart> {
     let inner = text.strip_prefix('(').and_then(|rest| rest.strip_suffix(')')).unwrap_or(text);
     let named = inner.strip_prefix("?<").or_else(|| inner.strip_prefix("?P<"));
     let bare = named.map_or(Some(inner), |rest| rest.split_once('>').map(|(_, pattern)| pattern))?;
