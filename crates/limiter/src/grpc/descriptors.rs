@@ -87,7 +87,7 @@ impl Descriptors {
 }
 
 /// A field: its name, its number, its type.
-type Field = (&'static str, i32, Kind);
+type FieldDescription = (&'static str, i32, Kind);
 
 #[derive(Clone, Copy)]
 enum Kind {
@@ -101,7 +101,7 @@ enum Kind {
     OneOfMessages(&'static str),
 }
 
-fn field((name, number, kind): Field) -> FieldDescriptorProto {
+fn field((name, number, kind): FieldDescription) -> FieldDescriptorProto {
     let (label, of, type_name, one_of) = match kind {
         Kind::Plain(of) => (Label::Optional, of, None, None),
         Kind::ListOf(of) => (Label::Repeated, of, None, None),
@@ -122,7 +122,7 @@ fn field((name, number, kind): Field) -> FieldDescriptorProto {
     }
 }
 
-fn message(name: &str, fields: &[Field]) -> DescriptorProto {
+fn message(name: &str, fields: &[FieldDescription]) -> DescriptorProto {
     let one_of = fields.iter().any(|(_, _, kind)| matches!(kind, Kind::OneOf(_) | Kind::OneOfMessages(_)));
     let group = OneofDescriptorProto { name: Some("one_of".to_owned()), options: None };
     DescriptorProto {
