@@ -87,10 +87,10 @@ impl Descriptors {
 }
 
 /// A field: its name, its number, its type.
-type FieldDescription = (&'static str, i32, Kind);
+type FieldDescription = (&'static str, i32, FieldKind);
 
 #[derive(Clone, Copy)]
-enum Kind {
+enum FieldKind {
     Plain(Type),
     Message(&'static str),
     Enum(&'static str),
@@ -103,13 +103,13 @@ enum Kind {
 
 fn field((name, number, kind): FieldDescription) -> FieldDescriptorProto {
     let (label, of, type_name, one_of) = match kind {
-        Kind::Plain(of) => (Label::Optional, of, None, None),
-        Kind::ListOf(of) => (Label::Repeated, of, None, None),
-        Kind::OneOf(of) => (Label::Optional, of, None, Some(0)),
-        Kind::Message(name) => (Label::Optional, Type::Message, Some(name), None),
-        Kind::OneOfMessages(name) => (Label::Optional, Type::Message, Some(name), Some(0)),
-        Kind::Messages(name) => (Label::Repeated, Type::Message, Some(name), None),
-        Kind::Enum(name) => (Label::Optional, Type::Enum, Some(name), None),
+        FieldKind::Plain(of) => (Label::Optional, of, None, None),
+        FieldKind::ListOf(of) => (Label::Repeated, of, None, None),
+        FieldKind::OneOf(of) => (Label::Optional, of, None, Some(0)),
+        FieldKind::Message(name) => (Label::Optional, Type::Message, Some(name), None),
+        FieldKind::OneOfMessages(name) => (Label::Optional, Type::Message, Some(name), Some(0)),
+        FieldKind::Messages(name) => (Label::Repeated, Type::Message, Some(name), None),
+        FieldKind::Enum(name) => (Label::Optional, Type::Enum, Some(name), None),
     };
     FieldDescriptorProto {
         name: Some(name.to_owned()),
@@ -123,7 +123,8 @@ fn field((name, number, kind): FieldDescription) -> FieldDescriptorProto {
 }
 
 fn message(name: &str, fields: &[FieldDescription]) -> DescriptorProto {
-    let one_of = fields.iter().any(|(_, _, kind)| matches!(kind, Kind::OneOf(_) | Kind::OneOfMessages(_)));
+    let one_of =
+        fields.iter().any(|(_, _, kind)| matches!(kind, FieldKind::OneOf(_) | FieldKind::OneOfMessages(_)));
     let group = OneofDescriptorProto { name: Some("one_of".to_owned()), options: None };
     DescriptorProto {
         name: Some(name.to_owned()),
@@ -185,24 +186,24 @@ const DURATION: &str = "google/protobuf/duration.proto";
 const WRAPPERS: &str = "google/protobuf/wrappers.proto";
 
 fn rls() -> FileDescriptorProto {
-    let descriptor = Kind::Messages(".envoy.extensions.common.ratelimit.v3.RateLimitDescriptor");
+    let descriptor = FieldKind::Messages(".envoy.extensions.common.ratelimit.v3.RateLimitDescriptor");
     let request = message(
         "RateLimitRequest",
         &[
-            ("domain", 1, Kind::Plain(Type::String)),
+            ("domain", 1, FieldKind::Plain(Type::String)),
             ("descriptors", 2, descriptor),
-            ("hits_addend", 3, Kind::Plain(Type::Uint32)),
+            ("hits_addend", 3, FieldKind::Plain(Type::Uint32)),
         ],
     );
-    let code = Kind::Enum(".envoy.service.ratelimit.v3.RateLimitResponse.Code");
+    let code = FieldKind::Enum(".envoy.service.ratelimit.v3.RateLimitResponse.Code");
     let limit = DescriptorProto {
         enum_type: vec![numbered("Unit", &UNITS)],
         ..message(
             "RateLimit",
             &[
-                ("requests_per_unit", 1, Kind::Plain(Type::Uint32)),
-                ("unit", 2, Kind::Enum(".envoy.service.ratelimit.v3.RateLimitResponse.RateLimit.Unit")),
-                ("name", 3, Kind::Plain(Type::String)),
+                ("requests_per_unit", 1, FieldKind::Plain(Type::Uint32)),
+                ("unit", 2, FieldKind::Enum(".envoy.service.ratelimit.v3.RateLimitResponse.RateLimit.Unit")),
+                ("name", 3, FieldKind::Plain(Type::String)),
             ],
         )
     };
@@ -210,12 +211,16 @@ fn rls() -> FileDescriptorProto {
         "DescriptorStatus",
         &[
             ("code", 1, code),
-            ("current_limit", 2, Kind::Message(".envoy.service.ratelimit.v3.RateLimitResponse.RateLimit")),
-            ("limit_remaining", 3, Kind::Plain(Type::Uint32)),
-            ("duration_until_reset", 4, Kind::Message(".google.protobuf.Duration")),
+            (
+                "current_limit",
+                2,
+                FieldKind::Message(".envoy.service.ratelimit.v3.RateLimitResponse.RateLimit"),
+            ),
+            ("limit_remaining", 3, FieldKind::Plain(Type::Uint32)),
+            ("duration_until_reset", 4, FieldKind::Message(".google.protobuf.Duration")),
         ],
     );
-    let statuses = Kind::Messages(".envoy.service.ratelimit.v3.RateLimitResponse.DescriptorStatus");
+    let statuses = FieldKind::Messages(".envoy.service.ratelimit.v3.RateLimitResponse.DescriptorStatus");
     let response = DescriptorProto {
         nested_type: vec![limit, status],
         enum_type: vec![numbered("Code", &["UNKNOWN", "OK", "OVER_LIMIT"])],
@@ -235,13 +240,15 @@ fn rls() -> FileDescriptorProto {
 }
 
 fn ratelimit() -> FileDescriptorProto {
-    let entry =
-        message("Entry", &[("key", 1, Kind::Plain(Type::String)), ("value", 2, Kind::Plain(Type::String))]);
+    let entry = message(
+        "Entry",
+        &[("key", 1, FieldKind::Plain(Type::String)), ("value", 2, FieldKind::Plain(Type::String))],
+    );
     let own = message(
         "RateLimitOverride",
         &[
-            ("requests_per_unit", 1, Kind::Plain(Type::Uint32)),
-            ("unit", 2, Kind::Enum(".envoy.type.v3.RateLimitUnit")),
+            ("requests_per_unit", 1, FieldKind::Plain(Type::Uint32)),
+            ("unit", 2, FieldKind::Enum(".envoy.type.v3.RateLimitUnit")),
         ],
     );
     let descriptor = DescriptorProto {
@@ -252,17 +259,17 @@ fn ratelimit() -> FileDescriptorProto {
                 (
                     "entries",
                     1,
-                    Kind::Messages(".envoy.extensions.common.ratelimit.v3.RateLimitDescriptor.Entry"),
+                    FieldKind::Messages(".envoy.extensions.common.ratelimit.v3.RateLimitDescriptor.Entry"),
                 ),
                 (
                     "limit",
                     2,
-                    Kind::Message(
+                    FieldKind::Message(
                         ".envoy.extensions.common.ratelimit.v3.RateLimitDescriptor.RateLimitOverride",
                     ),
                 ),
-                ("hits_addend", 3, Kind::Message(".google.protobuf.UInt64Value")),
-                ("is_negative_hits", 4, Kind::Plain(Type::Bool)),
+                ("hits_addend", 3, FieldKind::Message(".google.protobuf.UInt64Value")),
+                ("is_negative_hits", 4, FieldKind::Plain(Type::Bool)),
             ],
         )
     };
@@ -275,19 +282,19 @@ fn unit() -> FileDescriptorProto {
 }
 
 fn duration() -> FileDescriptorProto {
-    let fields = [("seconds", 1, Kind::Plain(Type::Int64)), ("nanos", 2, Kind::Plain(Type::Int32))];
+    let fields = [("seconds", 1, FieldKind::Plain(Type::Int64)), ("nanos", 2, FieldKind::Plain(Type::Int32))];
     file(DURATION, "google.protobuf", &[], vec![message("Duration", &fields)])
 }
 
 fn wrappers() -> FileDescriptorProto {
-    let value = message("UInt64Value", &[("value", 1, Kind::Plain(Type::Uint64))]);
+    let value = message("UInt64Value", &[("value", 1, FieldKind::Plain(Type::Uint64))]);
     file(WRAPPERS, "google.protobuf", &[], vec![value])
 }
 
 fn health() -> FileDescriptorProto {
-    let status = Kind::Enum(".grpc.health.v1.HealthCheckResponse.ServingStatus");
+    let status = FieldKind::Enum(".grpc.health.v1.HealthCheckResponse.ServingStatus");
     let statuses = numbered("ServingStatus", &["UNKNOWN", "SERVING", "NOT_SERVING", "SERVICE_UNKNOWN"]);
-    let request = message("HealthCheckRequest", &[("service", 1, Kind::Plain(Type::String))]);
+    let request = message("HealthCheckRequest", &[("service", 1, FieldKind::Plain(Type::String))]);
     let response = DescriptorProto {
         enum_type: vec![statuses],
         ..message("HealthCheckResponse", &[("status", 1, status)])
@@ -306,44 +313,55 @@ fn health() -> FileDescriptorProto {
 fn reflection() -> FileDescriptorProto {
     const REQUEST: &str = ".grpc.reflection.v1.ServerReflectionRequest";
     const RESPONSE: &str = ".grpc.reflection.v1.ServerReflectionResponse";
-    let text = Kind::Plain(Type::String);
+    let text = FieldKind::Plain(Type::String);
     let messages = vec![
         message(
             "ServerReflectionRequest",
             &[
                 ("host", 1, text),
-                ("file_by_filename", 3, Kind::OneOf(Type::String)),
-                ("file_containing_symbol", 4, Kind::OneOf(Type::String)),
-                ("file_containing_extension", 5, Kind::OneOfMessages(".grpc.reflection.v1.ExtensionRequest")),
-                ("all_extension_numbers_of_type", 6, Kind::OneOf(Type::String)),
-                ("list_services", 7, Kind::OneOf(Type::String)),
+                ("file_by_filename", 3, FieldKind::OneOf(Type::String)),
+                ("file_containing_symbol", 4, FieldKind::OneOf(Type::String)),
+                (
+                    "file_containing_extension",
+                    5,
+                    FieldKind::OneOfMessages(".grpc.reflection.v1.ExtensionRequest"),
+                ),
+                ("all_extension_numbers_of_type", 6, FieldKind::OneOf(Type::String)),
+                ("list_services", 7, FieldKind::OneOf(Type::String)),
             ],
         ),
         message(
             "ExtensionRequest",
-            &[("containing_type", 1, text), ("extension_number", 2, Kind::Plain(Type::Int32))],
+            &[("containing_type", 1, text), ("extension_number", 2, FieldKind::Plain(Type::Int32))],
         ),
         message(
             "ServerReflectionResponse",
             &[
                 ("valid_host", 1, text),
-                ("original_request", 2, Kind::Message(REQUEST)),
+                ("original_request", 2, FieldKind::Message(REQUEST)),
                 (
                     "file_descriptor_response",
                     4,
-                    Kind::OneOfMessages(".grpc.reflection.v1.FileDescriptorResponse"),
+                    FieldKind::OneOfMessages(".grpc.reflection.v1.FileDescriptorResponse"),
                 ),
-                ("list_services_response", 6, Kind::OneOfMessages(".grpc.reflection.v1.ListServiceResponse")),
-                ("error_response", 7, Kind::OneOfMessages(".grpc.reflection.v1.ErrorResponse")),
+                (
+                    "list_services_response",
+                    6,
+                    FieldKind::OneOfMessages(".grpc.reflection.v1.ListServiceResponse"),
+                ),
+                ("error_response", 7, FieldKind::OneOfMessages(".grpc.reflection.v1.ErrorResponse")),
             ],
         ),
-        message("FileDescriptorResponse", &[("file_descriptor_proto", 1, Kind::ListOf(Type::Bytes))]),
+        message("FileDescriptorResponse", &[("file_descriptor_proto", 1, FieldKind::ListOf(Type::Bytes))]),
         message(
             "ListServiceResponse",
-            &[("service", 1, Kind::Messages(".grpc.reflection.v1.ServiceResponse"))],
+            &[("service", 1, FieldKind::Messages(".grpc.reflection.v1.ServiceResponse"))],
         ),
         message("ServiceResponse", &[("name", 1, text)]),
-        message("ErrorResponse", &[("error_code", 1, Kind::Plain(Type::Int32)), ("error_message", 2, text)]),
+        message(
+            "ErrorResponse",
+            &[("error_code", 1, FieldKind::Plain(Type::Int32)), ("error_message", 2, text)],
+        ),
     ];
     let call = method("ServerReflectionInfo", (REQUEST, true), (RESPONSE, true));
     FileDescriptorProto {
