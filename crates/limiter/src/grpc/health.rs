@@ -54,7 +54,7 @@ fn serving(stage: Stage) -> i32 {
 }
 
 /// The answer to `Watch`: a message per change, then trailers.
-pub(super) struct Watch {
+pub(super) struct HealthWatch {
     drain: Drain,
     known: bool,
     /// The stage that was told last.
@@ -63,7 +63,7 @@ pub(super) struct Watch {
     over: bool,
 }
 
-impl Watch {
+impl HealthWatch {
     /// Watches what `request` asks about.
     pub(super) fn new(drain: &Drain, request: &HealthRequest) -> Self {
         let known = KNOWN.contains(&request.service.as_str());
@@ -71,7 +71,7 @@ impl Watch {
     }
 }
 
-impl http_body::Body for Watch {
+impl http_body::Body for HealthWatch {
     type Data = Bytes;
     type Error = Infallible;
 

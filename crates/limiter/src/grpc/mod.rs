@@ -97,7 +97,7 @@ impl GrpcService {
             }
             HEALTH_WATCH => {
                 let request = rls::decode(&body.bytes(MAX_MESSAGE_BYTES).await?)?;
-                Ok(streamed(health::Watch::new(&self.drain, &request)))
+                Ok(streamed(health::HealthWatch::new(&self.drain, &request)))
             }
             REFLECTION | REFLECTION_ALPHA => Ok(streamed(reflection::Conversation::new(
                 self.descriptors.clone(),
