@@ -34,7 +34,7 @@ use tidegate_wire::path::{Readings, readings};
 use tidegate_wire::problem::{self, Problem};
 
 use super::ApiState;
-use super::proxied::{Proxied, client_address};
+use super::proxied::{OriginalRequest, client_address};
 use super::quota::describe;
 use super::reply::{Refusal, Reply, Stated, no_content};
 use crate::answers::Door;
@@ -147,7 +147,7 @@ impl<'a, F: RequestFields> ProxiedRequest<'a, F> {
             let has_field = || fields.values("x-forwarded-for").next().is_some();
             shared.untrusted.see(peer.address.ip(), "http.trusted_proxy_hops", has_field);
         }
-        let proxied = Proxied::read(fields, shared.settings.proxy_headers)?;
+        let proxied = OriginalRequest::read(fields, shared.settings.proxy_headers)?;
         let query = parameters(query, &set.sources().check)?;
         let path = proxied.target.filter(|_| looks_at_path(set)).map(readings);
         Ok(Self {

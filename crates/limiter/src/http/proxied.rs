@@ -29,14 +29,14 @@ const FORWARDED: [&str; 2] = ["x-forwarded-uri", "x-forwarded-method"];
 
 /// The request that a proxy asks about.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Proxied<'h> {
+pub(super) struct OriginalRequest<'h> {
     /// Its target: a path, perhaps with a query.
     pub(super) target: Option<&'h [u8]>,
     /// Its method.
     pub(super) method: Option<&'h [u8]>,
 }
 
-impl<'h> Proxied<'h> {
+impl<'h> OriginalRequest<'h> {
     pub(super) fn read(headers: &'h impl RequestFields, believed: ProxyHeaders) -> Result<Self, SourceError> {
         let has = |pair: [&str; 2]| pair.iter().any(|name| headers.values(name).next().is_some());
         if has(ORIGINAL) && has(FORWARDED) {
@@ -128,7 +128,7 @@ mod tests {
         headers.insert("x-original-uri", HeaderValue::from_static("/a"));
         headers.insert("x-original-method", HeaderValue::from_static("GET"));
         let read = |headers: &HeaderMap, believed| {
-            Proxied::read(headers, believed).map(|proxied| proxied.target.map(<[u8]>::to_vec))
+            OriginalRequest::read(headers, believed).map(|proxied| proxied.target.map(<[u8]>::to_vec))
         };
         assert_eq!(read(&headers, ProxyHeaders::None), Ok(None));
         assert_eq!(read(&headers, ProxyHeaders::Forwarded), Ok(None));
