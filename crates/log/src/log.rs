@@ -19,7 +19,7 @@ use crate::finding::Finding;
 use crate::groups::{GROUPS, Groups};
 use crate::inspect::{Look, inspect};
 use crate::layout::check_partitions;
-use crate::partition::{Bounds, PARTS_OF_DISK, Partition};
+use crate::partition::{PARTS_OF_DISK, Partition, PartitionBounds};
 use crate::queue::{Appended, Lines};
 use crate::reader::{ReadLines, Scan, Scanned, read, scan};
 use crate::recovery::{Mending, Recovery, bound_quarantine};
@@ -78,7 +78,7 @@ impl Log {
         let groups = folder.join(GROUPS);
         let groups = Groups::open(groups.clone(), Arc::clone(&files), &settings, &mut recovery.findings)
             .map_err(at(&groups))?;
-        let bounds = Bounds::new(&settings);
+        let bounds = PartitionBounds::new(&settings);
         let quarantine = folder.join(QUARANTINE);
         let mut partitions = Vec::new();
         for number in 0..settings.partitions {

@@ -25,7 +25,7 @@ pub(crate) struct Partition {
     pub(crate) describe: Arc<dyn Describe>,
     pub(crate) clock: Clock,
     pub(crate) queue: AppendQueue,
-    pub(crate) bounds: Bounds,
+    pub(crate) bounds: PartitionBounds,
     pub(crate) counters: PartitionCounters,
     /// The next offset, for those who wait for lines.
     pub(crate) end: watch::Sender<u64>,
@@ -35,7 +35,7 @@ pub(crate) struct Partition {
 
 /// A partition's part of the settings.
 #[derive(Clone, Debug)]
-pub(crate) struct Bounds {
+pub(crate) struct PartitionBounds {
     pub(crate) settings: Settings,
     pub(crate) segment_bytes: u64,
     /// What segments and indexes may take; what the sealer writes beside them is kept free.
@@ -52,7 +52,7 @@ const FLUSH_BYTES: u64 = 4 << 20;
 /// sealer, and as much may lie in quarantine.
 pub(crate) const PARTS_OF_DISK: u64 = 8;
 
-impl Bounds {
+impl PartitionBounds {
     pub(crate) fn new(settings: &Settings) -> Self {
         let share = settings.retain_bytes.map_or(u64::MAX, |all| all / u64::from(settings.partitions.max(1)));
         let part = share / PARTS_OF_DISK;
@@ -74,7 +74,7 @@ impl Partition {
         files: Arc<dyn Files>,
         describe: Arc<dyn Describe>,
         clock: Clock,
-        bounds: Bounds,
+        bounds: PartitionBounds,
         shelf: Shelf,
     ) -> Self {
         Self {
