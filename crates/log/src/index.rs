@@ -28,12 +28,12 @@ const MAGIC: &[u8; 8] = b"tdglidx1";
 
 /// The earliest and the latest time of some lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Times {
+pub(crate) struct TimeRange {
     pub(crate) earliest: i64,
     pub(crate) latest: i64,
 }
 
-impl Times {
+impl TimeRange {
     /// Of no lines.
     pub(crate) const NONE: Self = Self { earliest: i64::MAX, latest: i64::MIN };
 
@@ -64,7 +64,7 @@ pub(crate) struct Block {
     /// The number of its first line, counted from the segment's first.
     pub(crate) first: u64,
     pub(crate) lines: u32,
-    pub(crate) times: Times,
+    pub(crate) times: TimeRange,
     /// Of the bytes in the file. Compressed blocks have their own, and the block under way has none yet.
     pub(crate) checksum: Option<u64>,
     /// Sorted; `None` where any name can be inside.
@@ -99,8 +99,8 @@ impl Index {
         self.blocks.last().map_or(0, |last| last.start + u64::from(last.bytes))
     }
 
-    pub(crate) fn times(&self) -> Times {
-        self.blocks.iter().fold(Times::NONE, |mut all, block| {
+    pub(crate) fn times(&self) -> TimeRange {
+        self.blocks.iter().fold(TimeRange::NONE, |mut all, block| {
             all.join(block.times);
             all
         })
@@ -178,7 +178,7 @@ impl Index {
                 plain_bytes,
                 first,
                 lines,
-                times: Times { earliest, latest },
+                times: TimeRange { earliest, latest },
                 checksum: summed.then_some(sum),
                 names: named.then(|| names.collect()),
             }));
@@ -233,7 +233,7 @@ pub(crate) struct Indexer {
     bytes: u32,
     first: u64,
     lines: u32,
-    times: Times,
+    times: TimeRange,
     names: HashSet<NameDigest, BuildHasherDefault<Spread>>,
     last: Option<NameDigest>,
     block_bytes: u32,
@@ -247,7 +247,7 @@ impl Default for Indexer {
             bytes: 0,
             first: 0,
             lines: 0,
-            times: Times::NONE,
+            times: TimeRange::NONE,
             names: HashSet::default(),
             last: None,
         }
@@ -280,7 +280,7 @@ impl Indexer {
         block.names = Some(names);
         self.start += u64::from(self.bytes);
         self.first += u64::from(self.lines);
-        (self.bytes, self.lines, self.times, self.last) = (0, 0, Times::NONE, None);
+        (self.bytes, self.lines, self.times, self.last) = (0, 0, TimeRange::NONE, None);
         Some(block)
     }
 
@@ -321,7 +321,7 @@ mod tests {
         assert_eq!(encoded.len() as u64, index.encoded_len());
         assert_eq!(Index::decode(&encoded), Some(index.clone()));
         assert_eq!((index.lines(), index.bytes(), index.blocks.len()), (10_000, 1_000_000, 4));
-        assert_eq!(index.times(), Times { earliest: 0, latest: 99_990 });
+        assert_eq!(index.times(), TimeRange { earliest: 0, latest: 99_990 });
         assert!(index.blocks.iter().all(|block| block.may_hold(NameDigest::of("cpu"))));
         assert!(!index.blocks.iter().any(|block| block.may_hold(NameDigest::of("absent"))));
     }

@@ -13,7 +13,7 @@ use zstd::zstd_safe::find_frame_compressed_size;
 
 use crate::files::{Entry, Files, Readable, UNFINISHED, read_full, read_small};
 use crate::finding::Finding;
-use crate::index::{Block, Index, Indexer, MAX_BLOCK_BYTES, MAX_INDEX_BYTES, Times};
+use crate::index::{Block, Index, Indexer, MAX_BLOCK_BYTES, MAX_INDEX_BYTES, TimeRange};
 use crate::segment::{INDEX, PACKED, PLAIN, offset_in};
 use crate::settings::{Describe, Fact, MAX_LINE_BYTES, NameDigest};
 
@@ -27,7 +27,7 @@ pub(crate) struct Inspected {
     pub(crate) bytes: u64,
     pub(crate) whole_bytes: u64,
     pub(crate) lines: u64,
-    pub(crate) times: Times,
+    pub(crate) times: TimeRange,
     pub(crate) modified_ms: i64,
     pub(crate) index_bytes: u64,
     /// The index that has to be written; `None` if the file beside it is that. Only these are kept, because

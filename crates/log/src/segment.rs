@@ -13,7 +13,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use crate::arrivals::LineArrivals;
-use crate::index::{Block, Index, Times};
+use crate::index::{Block, Index, TimeRange};
 
 /// The name of a plain segment ends so, that of a compressed one, and that of an index.
 pub(crate) const PLAIN: &str = ".jsonl";
@@ -42,7 +42,7 @@ pub(crate) struct Segment {
     pub(crate) packed: bool,
     pub(crate) bytes: u64,
     pub(crate) index_bytes: u64,
-    pub(crate) times: Times,
+    pub(crate) times: TimeRange,
     /// When it was last written to, on the clock that never goes back: retention by age goes by it.
     pub(crate) written: Instant,
     /// The index until it has its file; afterwards it is read when it is needed.
@@ -74,12 +74,12 @@ pub(crate) struct Active {
     /// The block under way, up to the last acknowledged line.
     pub(crate) open: Option<Block>,
     pub(crate) bytes: u64,
-    pub(crate) times: Times,
+    pub(crate) times: TimeRange,
 }
 
 impl Active {
     pub(crate) fn new(first: u64) -> Self {
-        Self { first, blocks: Vec::new(), open: None, bytes: 0, times: Times::NONE }
+        Self { first, blocks: Vec::new(), open: None, bytes: 0, times: TimeRange::NONE }
     }
 }
 
