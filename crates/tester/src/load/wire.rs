@@ -16,10 +16,10 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// What the library takes for a socket.
 #[derive(Clone, Default)]
-pub(super) struct Wire(Arc<Mutex<Buffers>>);
+pub(super) struct Wire(Arc<Mutex<WireBuffers>>);
 
 #[derive(Default)]
-pub(super) struct Buffers {
+pub(super) struct WireBuffers {
     /// From the socket, not yet read by the library.
     pub(super) input: Vec<u8>,
     /// From the library, not yet on the socket.
@@ -30,7 +30,7 @@ pub(super) struct Buffers {
 
 impl Wire {
     /// Only the event loop's thread ever asks, so it never waits.
-    pub(super) fn lock(&self) -> MutexGuard<'_, Buffers> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, WireBuffers> {
         self.0.lock()
     }
 }
