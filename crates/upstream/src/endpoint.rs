@@ -117,7 +117,7 @@ impl std::fmt::Display for EndpointUrl {
 pub enum PostError {
     /// No connection, or it broke.
     #[error("it cannot be reached: {0}")]
-    Connection(#[from] io::Error),
+    EndpointConnection(#[from] io::Error),
     /// What came is no HTTP, or the connection broke meanwhile.
     #[error("the connection to it failed: {0}")]
     Http(#[from] hyper::Error),
@@ -151,7 +151,7 @@ impl Answer {
     }
 }
 
-type Connection = SendRequest<Full<Bytes>>;
+type EndpointConnection = SendRequest<Full<Bytes>>;
 
 /// An endpoint, and the connection to it.
 #[derive(Debug)]
@@ -159,7 +159,7 @@ pub struct Endpoint {
     url: EndpointUrl,
     resolver: Resolver,
     tls: Option<TlsClient>,
-    connection: Option<Connection>,
+    connection: Option<EndpointConnection>,
 }
 
 impl Endpoint {
@@ -200,10 +200,10 @@ impl Endpoint {
 
     async fn exchange(
         &self,
-        connection: Option<Connection>,
+        connection: Option<EndpointConnection>,
         fields: &[(HeaderName, HeaderValue)],
         body: Bytes,
-    ) -> Result<(Option<Connection>, Answer), PostError> {
+    ) -> Result<(Option<EndpointConnection>, Answer), PostError> {
         let mut kept = None;
         if let Some(mut connection) = connection
             && connection.ready().await.is_ok()
@@ -232,7 +232,7 @@ impl Endpoint {
         Ok((is_whole.then_some(connection), answer))
     }
 
-    async fn connect(&self) -> Result<Connection, PostError> {
+    async fn connect(&self) -> Result<EndpointConnection, PostError> {
         // The deadline of the whole is around this one.
         let stream = self.resolver.connect(&self.url.target, Duration::MAX).await?;
         match &self.tls {
@@ -257,7 +257,7 @@ async fn beginning(mut body: Incoming) -> Result<(Bytes, bool), hyper::Error> {
     Ok((read.freeze(), true))
 }
 
-async fn http1<S>(stream: S) -> Result<Connection, PostError>
+async fn http1<S>(stream: S) -> Result<EndpointConnection, PostError>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
