@@ -5,9 +5,9 @@
 use tidegate_wire::http1::{Limits, Read, ResponseError, ResponseReader, Visit};
 
 #[derive(Default)]
-struct Body(Vec<u8>);
+struct BodyBytes(Vec<u8>);
 
-impl Visit for Body {
+impl Visit for BodyBytes {
     fn body(&mut self, part: &[u8]) {
         self.0.extend_from_slice(part);
     }
@@ -15,7 +15,7 @@ impl Visit for Body {
 
 fn read_in_pieces(bytes: &[u8], piece: usize) -> (Result<Option<usize>, ResponseError>, u16, Vec<u8>) {
     let mut reader = ResponseReader::new(Limits { max_head: 4096, max_body: 4096 });
-    let mut body = Body::default();
+    let mut body = BodyBytes::default();
     let mut used = 0;
     let mut outcome = Ok(None);
     for part in bytes.chunks(piece) {
