@@ -20,9 +20,9 @@ use tidegate_log::{
 use tidegate_net::clock::monotonic;
 
 /// A line is a digit, again and again.
-struct Digits;
+struct DigitLines;
 
-impl Describe for Digits {
+impl Describe for DigitLines {
     fn describe<'line>(&self, line: &'line [u8]) -> Option<Description<'line>> {
         let whole = line.len() == 8 && line.iter().all(u8::is_ascii_digit);
         whole.then_some(Description { name: Cow::Borrowed("n"), ms: 0 })
@@ -40,7 +40,9 @@ fn folder() -> PathBuf {
 fn open() -> Log {
     let settings = Settings { compress: false, flush_gap: Duration::ZERO, ..Settings::new(folder()) };
     let clock = Clock { monotonic, wall_ms: || 0 };
-    Log::open(settings, Arc::new(Digits), Arc::new(RealFiles), clock).expect("damage never stops a start").0
+    Log::open(settings, Arc::new(DigitLines), Arc::new(RealFiles), clock)
+        .expect("damage never stops a start")
+        .0
 }
 
 struct Unpark(Thread);
@@ -75,7 +77,7 @@ pub(super) fn run(data: &[u8]) {
     fs::write(partition.join("00000000000000001000.jsonl.zst"), packed).expect("written");
     fs::write(partition.join("00000000000000000000.index"), index).expect("written");
 
-    verify(&folder(), &Digits, &RealFiles).expect("damage is no error");
+    verify(&folder(), &DigitLines, &RealFiles).expect("damage is no error");
     let log = open();
     if lines > 0 {
         let read = log.read(0, 0, lines, 1 << 20).expect("the oldest lines");
