@@ -135,7 +135,7 @@ struct Order {
 /// A line of a worker's output.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-enum Line {
+enum WorkerLine {
     Ready,
     Progress(Progress),
     Done(Box<Transfer>),

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use super::{ClusterError, Job, Line, Order, transfer};
+use super::{ClusterError, Job, Order, WorkerLine, transfer};
 use crate::{
     epoch::Epoch,
     load::{Engine, OnProgress, Progress, Stop, share},
@@ -102,7 +102,7 @@ impl Cluster {
             + options.request_timeout
             + options.drain
             + GRACE;
-        let (lines, inbox) = mpsc::sync_channel::<(usize, Line)>(processes as usize * 4);
+        let (lines, inbox) = mpsc::sync_channel::<(usize, WorkerLine)>(processes as usize * 4);
         let mut workers = Workers::default();
         for index in 0..processes {
             let order = Order {
@@ -187,7 +187,7 @@ impl Workers {
         &mut self,
         mut command: Command,
         order: &Order,
-        lines: mpsc::SyncSender<(usize, Line)>,
+        lines: mpsc::SyncSender<(usize, WorkerLine)>,
     ) -> io::Result<()> {
         let mut child = command.spawn()?;
         let index = self.0.len();
@@ -201,7 +201,7 @@ impl Workers {
         thread::Builder::new().name(format!("worker-{index}")).spawn(move || {
             for line in BufReader::new(output).lines().map_while(Result::ok) {
                 let line =
-                    serde_json::from_str(&line).unwrap_or_else(|error| Line::Failed(error.to_string()));
+                    serde_json::from_str(&line).unwrap_or_else(|error| WorkerLine::Failed(error.to_string()));
                 if lines.send((index, line)).is_err() {
                     break;
                 }
@@ -243,15 +243,15 @@ impl WorkerReports {
     }
 
     /// Takes a line; true when it makes all workers ready.
-    fn take(&mut self, worker: usize, line: Line) -> Result<bool, ClusterError> {
+    fn take(&mut self, worker: usize, line: WorkerLine) -> Result<bool, ClusterError> {
         match line {
-            Line::Ready => {
+            WorkerLine::Ready => {
                 self.ready += 1;
                 return Ok(self.ready == self.done.len());
             }
-            Line::Progress(progress) => self.progress[worker] = Some(progress),
-            Line::Done(record) => self.done[worker] = Some((*record).into()),
-            Line::Failed(reason) => return Err(ClusterError::Worker(reason)),
+            WorkerLine::Progress(progress) => self.progress[worker] = Some(progress),
+            WorkerLine::Done(record) => self.done[worker] = Some((*record).into()),
+            WorkerLine::Failed(reason) => return Err(ClusterError::Worker(reason)),
         }
         Ok(false)
     }
@@ -309,13 +309,13 @@ mod tests {
     #[test]
     fn workers_begin_when_all_are_ready_and_the_view_is_their_sum() {
         let mut parts = WorkerReports::new(2);
-        assert!(!parts.take(0, Line::Ready).unwrap());
-        assert!(parts.take(1, Line::Ready).unwrap());
+        assert!(!parts.take(0, WorkerLine::Ready).unwrap());
+        assert!(parts.take(1, WorkerLine::Ready).unwrap());
         let view = Progress { good: 3, p99_us: 7, ..Progress::default() };
-        parts.take(0, Line::Progress(view)).unwrap();
+        parts.take(0, WorkerLine::Progress(view)).unwrap();
         assert_eq!(parts.view(), None);
-        parts.take(1, Line::Progress(Progress { p99_us: 9, ..view })).unwrap();
+        parts.take(1, WorkerLine::Progress(Progress { p99_us: 9, ..view })).unwrap();
         assert_eq!(parts.view(), Some(Progress { good: 6, p99_us: 9, ..Progress::default() }));
-        assert!(parts.take(0, Line::Failed("no".to_owned())).is_err());
+        assert!(parts.take(0, WorkerLine::Failed("no".to_owned())).is_err());
     }
 }

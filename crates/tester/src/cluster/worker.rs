@@ -8,7 +8,7 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::{ClusterError, Line, Order, Transfer};
+use super::{ClusterError, Order, Transfer, WorkerLine};
 use crate::{load::Engine, preflight::raise_descriptors};
 
 /// Does what the parent asks on standard input, and answers on standard output.
@@ -21,8 +21,8 @@ pub fn run_worker() -> Result<(), ClusterError> {
     let outcome =
         serde_json::from_str(&order).map_err(io::Error::from).map_err(ClusterError::from).and_then(work);
     say(&match outcome {
-        Ok(record) => Line::Done(Box::new(record)),
-        Err(error) => Line::Failed(error.to_string()),
+        Ok(record) => WorkerLine::Done(Box::new(record)),
+        Err(error) => WorkerLine::Failed(error.to_string()),
     })?;
     Ok(())
 }
@@ -53,10 +53,10 @@ fn work(Order { job, plan }: Order) -> Result<Transfer, ClusterError> {
     };
     engine = engine.on_progress(Box::new(|progress| {
         // A parent that is gone ends this worker by its input.
-        let _gone = say(&Line::Progress(*progress)).is_err();
+        let _gone = say(&WorkerLine::Progress(*progress)).is_err();
     }));
     let measured = engine.run_gated(&plan, &mut || {
-        note(say(&Line::Ready));
+        note(say(&WorkerLine::Ready));
         let _opened = wait.recv().is_ok();
     })?;
     match broken.into_inner() {
@@ -65,7 +65,7 @@ fn work(Order { job, plan }: Order) -> Result<Transfer, ClusterError> {
     }
 }
 
-fn say(line: &Line) -> io::Result<()> {
+fn say(line: &WorkerLine) -> io::Result<()> {
     let mut text = serde_json::to_string(line)?;
     text.push('\n');
     let mut out = io::stdout().lock();
