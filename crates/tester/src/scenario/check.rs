@@ -16,7 +16,7 @@ const MAX_SOURCES: usize = 4_096;
 
 /// Collects mistakes while values are made.
 #[derive(Default)]
-pub(super) struct Checker {
+pub(super) struct ScenarioChecker {
     mistakes: Vec<Mistake>,
 }
 
@@ -24,12 +24,12 @@ pub(super) fn check(
     raw: raw::RawScenario,
     read_data: impl FnOnce(&str) -> std::io::Result<String>,
 ) -> Result<Scenario, Vec<Mistake>> {
-    let mut checker = Checker::default();
+    let mut checker = ScenarioChecker::default();
     if raw.name.is_empty() || raw.name.len() > 100 {
         checker.mistake("name", "1 to 100 bytes");
     }
     let thresholds = checker.thresholds("thresholds", &raw.thresholds);
-    let timeout = |checker: &mut Checker, key: &str, value: Option<u64>| {
+    let timeout = |checker: &mut ScenarioChecker, key: &str, value: Option<u64>| {
         let value = value.unwrap_or(10_000);
         checker.within(&format!("connection.{key}"), value, 1, MAX_TIMEOUT_MS, "ms");
         Duration::from_millis(value)
@@ -81,7 +81,7 @@ pub(super) fn check(
     if checker.mistakes.is_empty() { Ok(scenario) } else { Err(checker.mistakes) }
 }
 
-impl Checker {
+impl ScenarioChecker {
     pub(super) fn mistake(&mut self, path: &str, problem: &str) {
         self.mistakes.push(Mistake { path: path.to_owned(), problem: problem.to_owned() });
     }

@@ -2,12 +2,12 @@
 
 use tidegate_algorithms::pacing::Profile;
 
-use super::{Step, check::Checker, raw};
+use super::{Step, check::ScenarioChecker, raw};
 use tidegate_judge::measurement::{Loop, StepPlan};
 
 const MAX_CONNECTIONS: u64 = 1_000_000;
 
-impl Checker {
+impl ScenarioChecker {
     pub(super) fn step(&mut self, index: usize, raw: &raw::RawStep) -> Vec<Step> {
         let path = format!("step[{index}]");
         let measure_ms = self.seconds(&format!("{path}.duration_s"), raw.duration_s, 0.001);
