@@ -24,7 +24,7 @@ const BURST_SECONDS: f64 = 0.1;
 
 /// What becomes of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Fate {
+pub(super) struct ReplyFate {
     /// When its reply goes out, in nanoseconds since the epoch.
     pub(super) at: u64,
     pub(super) status: u16,
@@ -79,8 +79,8 @@ impl Behaviour {
     }
 
     /// A request arrived at `now`.
-    pub(super) fn arrive(&self, now: u64) -> Fate {
-        let mut fate = Fate { at: now, status: 200, fault: None, refused: false };
+    pub(super) fn arrive(&self, now: u64) -> ReplyFate {
+        let mut fate = ReplyFate { at: now, status: 200, fault: None, refused: false };
         if self.plain {
             return fate;
         }
@@ -95,7 +95,7 @@ impl Behaviour {
                 Beyond::InFlight(count) => in_flight < count,
             };
             if !admitted {
-                return Fate { status: admission.status, refused: true, ..fate };
+                return ReplyFate { status: admission.status, refused: true, ..fate };
             }
         }
         if let Some(fault) =

@@ -2,7 +2,7 @@
 
 use std::{io::Write as _, os::fd::OwnedFd};
 
-use super::{behaviour::Fate, options::StubOptions};
+use super::{behaviour::ReplyFate, options::StubOptions};
 
 /// Where a connection is in its exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +49,7 @@ pub(super) struct StubConnection {
     pub(super) output: Vec<u8>,
     pub(super) pieces_left: u32,
     pub(super) arrived: u64,
-    pub(super) fate: Option<Fate>,
+    pub(super) fate: Option<ReplyFate>,
 }
 
 impl StubConnection {
