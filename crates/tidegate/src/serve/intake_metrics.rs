@@ -131,9 +131,9 @@ impl Family for SeriesMetrics {
 pub(super) struct LogMetrics(pub(super) Arc<Log>);
 
 /// A number of a partition, under a name.
-type Number = (&'static str, &'static str, fn(&PartitionStatistics) -> u64);
+type PartitionNumber = (&'static str, &'static str, fn(&PartitionStatistics) -> u64);
 
-const GAUGES: &[Number] = &[
+const GAUGES: &[PartitionNumber] = &[
     ("tidegate_log_queue_bytes", "Bytes that wait for the disk or are being written", |it| it.queue_bytes),
     ("tidegate_log_queue_max_bytes", "Most bytes that may wait for the disk", |it| it.queue_limit_bytes),
     ("tidegate_log_troubled", "1 while the disk refuses lines", |it| u64::from(it.troubled)),
@@ -143,7 +143,7 @@ const GAUGES: &[Number] = &[
     ("tidegate_log_next_offset", "The offset of the next line", |it| it.next_offset),
 ];
 
-const COUNTERS: &[Number] = &[
+const COUNTERS: &[PartitionNumber] = &[
     ("tidegate_log_lines", "Lines written", |it| it.lines),
     ("tidegate_log_bytes", "Bytes of lines written", |it| it.bytes),
     ("tidegate_log_failed_writes", "Flushes that the disk refused", |it| it.failed_writes),
