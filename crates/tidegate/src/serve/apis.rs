@@ -81,18 +81,18 @@ impl HttpSockets {
 pub(super) struct Apis {
     guard: Arc<Guard>,
     decisions: Decisions,
-    http: Side,
-    admin: Option<Side>,
+    http: ApiSide,
+    admin: Option<ApiSide>,
 }
 
 /// What answers on one of them.
-struct Side {
+struct ApiSide {
     routes: ApiRoutes,
     listeners: Listeners,
     stats: Arc<Stats>,
 }
 
-impl Side {
+impl ApiSide {
     fn new(routes: ApiRoutes, listeners: Listeners, cores: usize) -> Self {
         let stats = Arc::new(Stats::new(cores, &names(&routes)));
         Self { routes, listeners, stats }
@@ -218,14 +218,14 @@ impl Apis {
         let (http, admin) = match admin {
             None => {
                 let page = page([vec![described(), documents, others], more].concat());
-                (Side::new(decisions.routes().with(admin_routes).with(page), http, cores), None)
+                (ApiSide::new(decisions.routes().with(admin_routes).with(page), http, cores), None)
             }
             Some(admin) => {
                 let routes = decisions.routes().with(page(vec![described()]));
                 // Explanations are made of the decision service's schemas.
                 let schemas = json!({ "components": described()["components"] });
                 let admin_routes = admin_routes.with(page([vec![documents, others, schemas], more].concat()));
-                (Side::new(routes, http, cores), Some(Side::new(admin_routes, admin, cores)))
+                (ApiSide::new(routes, http, cores), Some(ApiSide::new(admin_routes, admin, cores)))
             }
         };
         Self { guard, decisions, http, admin }
