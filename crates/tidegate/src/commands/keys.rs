@@ -21,14 +21,14 @@ const PAGE: usize = 1_000;
 #[derive(Debug, clap::Args)]
 pub struct Keys {
     #[command(subcommand)]
-    action: Action,
+    action: KeyAction,
     #[command(flatten)]
     server: Server,
 }
 
 /// What is done.
 #[derive(Debug, clap::Subcommand)]
-enum Action {
+enum KeyAction {
     /// Issues a key, and prints it: nobody can learn it later.
     #[command(after_long_help = "\
 Examples:
@@ -145,7 +145,7 @@ impl Keys {
     }
 }
 
-impl Action {
+impl KeyAction {
     /// The keys that are shown of what the service answers.
     fn ask(self, client: &Client) -> Result<Vec<Value>, String> {
         let one = |method: &str, path: &str, body: Value| {
