@@ -63,7 +63,7 @@ pub(super) fn operator(
     metrics.register(OfThisProcess);
     metrics.register(LoadMetrics(tools.load.clone()));
     metrics.register(RunMetrics(tools.runs.clone()));
-    metrics.register(Held { buffers });
+    metrics.register(HeldBytes { buffers });
     metrics.register(events);
     metrics.register(SessionCount(guard));
     if !tls.is_empty() {
@@ -130,11 +130,11 @@ fn readiness(drain: Drain, engine: Arc<Engine>, configuration: Configuration) ->
 }
 
 /// Bytes that are held for peers.
-struct Held {
+struct HeldBytes {
     buffers: Buffers,
 }
 
-impl Family for Held {
+impl Family for HeldBytes {
     fn write(&self, families: &mut Families<'_>) -> fmt::Result {
         let help = "Bytes of request bodies and replies that connections hold beyond what each has free";
         families.gauge("tidegate_buffered_bytes", help, self.buffers.taken())?;
