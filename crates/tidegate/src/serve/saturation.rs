@@ -55,12 +55,12 @@ const LOOPBACK: &str = "http://127.0.0.1:PORT/, with 127.0.0.1, [::1] or localho
 #[derive(Debug)]
 pub(super) struct Runs {
     folder: PathBuf,
-    last: Arc<Mutex<Option<Run>>>,
+    last: Arc<Mutex<Option<SaturationRun>>>,
 }
 
 /// The last run.
 #[derive(Debug)]
-struct Run {
+struct SaturationRun {
     wanted: WantedRun,
     began_ms: u64,
     report: String,
@@ -76,7 +76,7 @@ impl Runs {
         Self { folder: data_dir.join("saturation"), last: Arc::default() }
     }
 
-    fn last(&self) -> MutexGuard<'_, Option<Run>> {
+    fn last(&self) -> MutexGuard<'_, Option<SaturationRun>> {
         self.last.lock()
     }
 
@@ -136,7 +136,7 @@ impl SaturationRuns for Runs {
         let mut child = self.spawn(wanted, &report).map_err(failed)?;
         let (input, errors) = (child.stdin.take(), child.stderr.take());
         let (said, ended) = (VecDeque::new(), None);
-        *last = Some(Run { wanted: wanted.clone(), began_ms, report, said, input, ended });
+        *last = Some(SaturationRun { wanted: wanted.clone(), began_ms, report, said, input, ended });
         drop(last);
         let last = Arc::clone(&self.last);
         let follow = move || follow(child, errors, &last);
@@ -175,7 +175,7 @@ impl SaturationRuns for Runs {
 }
 
 /// Keeps what the child says, until it has ended.
-fn follow(mut child: Child, errors: Option<ChildStderr>, last: &Mutex<Option<Run>>) {
+fn follow(mut child: Child, errors: Option<ChildStderr>, last: &Mutex<Option<SaturationRun>>) {
     if let Some(errors) = errors {
         let mut errors = BufReader::new(errors);
         loop {
@@ -194,7 +194,7 @@ fn follow(mut child: Child, errors: Option<ChildStderr>, last: &Mutex<Option<Run
     }
 }
 
-fn note(last: &Mutex<Option<Run>>, line: &str) {
+fn note(last: &Mutex<Option<SaturationRun>>, line: &str) {
     let Some(run) = &mut *last.lock() else { return };
     if run.said.len() >= MAX_LINES {
         run.said.pop_front();
