@@ -313,7 +313,7 @@ async fn follow_database(edge: &Arc<Edge>, path: PathBuf, read: Stamp) {
     }
 }
 
-type Answer<'a> = Pin<Box<dyn Future<Output = Result<Value, NoExplanation>> + Send + 'a>>;
+type ExplanationFuture<'a> = Pin<Box<dyn Future<Output = Result<Value, NoExplanation>> + Send + 'a>>;
 
 const ACCEPTED: &str = "client_ip, listener, server_name, each once";
 
@@ -322,7 +322,7 @@ const ACCEPTED: &str = "client_ip, listener, server_name, each once";
 pub(super) struct ExplainedEdge(pub(super) Arc<ServedEdge>);
 
 impl ExplainRoute for ExplainedEdge {
-    fn explain<'a>(&'a self, parameters: &'a [(String, String)]) -> Answer<'a> {
+    fn explain<'a>(&'a self, parameters: &'a [(String, String)]) -> ExplanationFuture<'a> {
         Box::pin(async move {
             let question = question(parameters)?;
             explain(self.0.listeners(), &question).map_err(|error| NoExplanation {
@@ -363,7 +363,7 @@ fn question(parameters: &[(String, String)]) -> Result<Question, NoExplanation> 
 pub(super) struct EdgeDecisions(pub(super) Arc<ServedEdge>);
 
 impl ExplainRoute for EdgeDecisions {
-    fn explain<'a>(&'a self, parameters: &'a [(String, String)]) -> Answer<'a> {
+    fn explain<'a>(&'a self, parameters: &'a [(String, String)]) -> ExplanationFuture<'a> {
         Box::pin(async move {
             match parameters.first() {
                 None => Ok(self.0.edge.decisions().to_json()),
