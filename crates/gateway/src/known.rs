@@ -72,7 +72,7 @@ impl KnownIdentities {
 
 impl fmt::Debug for KnownIdentities {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_struct("Known").field("evicted", &self.evicted()).finish_non_exhaustive()
+        out.debug_struct("KnownIdentities").field("evicted", &self.evicted()).finish_non_exhaustive()
     }
 }
 

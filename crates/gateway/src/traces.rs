@@ -12,7 +12,7 @@
 //!
 //! A trace has the path of a request without its query, and none of its other fields: some clients put secrets there.
 //!
-//! Bounds: [`MAX_KEPT`] of each kind, and of each trace the texts that `Record` bounds, about 6 KiB.
+//! Bounds: [`MAX_KEPT`] of each kind, and of each trace the texts that `RequestRecord` bounds, about 6 KiB.
 
 use std::collections::VecDeque;
 use std::fmt;

@@ -117,7 +117,7 @@ impl std::fmt::Display for EndpointUrl {
 pub enum PostError {
     /// No connection, or it broke.
     #[error("it cannot be reached: {0}")]
-    EndpointConnection(#[from] io::Error),
+    Connection(#[from] io::Error),
     /// What came is no HTTP, or the connection broke meanwhile.
     #[error("the connection to it failed: {0}")]
     Http(#[from] hyper::Error),

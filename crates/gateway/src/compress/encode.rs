@@ -10,7 +10,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use http_body::{Body as HttpBody, Frame};
 use tidegate_net::http::BoxError;
-use zstd::stream::write::BodyEncoder as ZstdEncoder;
+use zstd::stream::write::Encoder as ZstdEncoder;
 
 use super::{Coding, CompressionPlace};
 
