@@ -28,7 +28,7 @@ use serde_json::Value;
 use tidegate_algorithms::document::Mistake;
 use tidegate_control::{Change, Kind, Origin, Parts, Service, SetAside, Snapshot};
 
-use self::entry::{BACKENDS, Entry, PLACES, REGISTRATIONS};
+use self::entry::{BACKENDS, EdgeDocument, PLACES, REGISTRATIONS};
 pub use self::layer::EdgeLayer;
 use crate::config::{BackendConfig, EdgeConfig, PlaceConfig};
 use crate::service::Edge;
@@ -58,9 +58,9 @@ pub struct EdgeSet {
 #[derive(Debug)]
 struct EdgeTable {
     layer: Arc<EdgeLayer>,
-    backends: Vec<Entry<BackendConfig>>,
-    places: Vec<Entry<PlaceConfig>>,
-    registered: Vec<Entry<BackendConfig>>,
+    backends: Vec<EdgeDocument<BackendConfig>>,
+    places: Vec<EdgeDocument<PlaceConfig>>,
+    registered: Vec<EdgeDocument<BackendConfig>>,
     set_aside: Vec<SetAside>,
     /// Where each backend, place and registration stands in its list, by name.
     by_name: [HashMap<Arc<str>, usize>; 3],
@@ -152,7 +152,7 @@ impl EdgeTable {
     }
 
     fn document(&self, kind: Kind, name: &str) -> Option<(&Arc<Value>, Origin)> {
-        fn found<T>(entry: &Entry<T>) -> (&Arc<Value>, Origin) {
+        fn found<T>(entry: &EdgeDocument<T>) -> (&Arc<Value>, Origin) {
             (&entry.document, entry.revision.map_or(Origin::File, Origin::Stored))
         }
         let [backends, places, registered] = &self.by_name;
@@ -164,11 +164,11 @@ impl EdgeTable {
     }
 }
 
-fn by_name<T>(entries: &[Entry<T>]) -> HashMap<Arc<str>, usize> {
+fn by_name<T>(entries: &[EdgeDocument<T>]) -> HashMap<Arc<str>, usize> {
     entries.iter().enumerate().map(|(place, entry)| (Arc::clone(&entry.name), place)).collect()
 }
 
-fn names<T>(entries: &[Entry<T>]) -> Vec<Arc<str>> {
+fn names<T>(entries: &[EdgeDocument<T>]) -> Vec<Arc<str>> {
     entries.iter().map(|entry| Arc::clone(&entry.name)).collect()
 }
 
