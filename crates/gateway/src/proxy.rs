@@ -107,11 +107,7 @@ impl<L: Limits> Gateway<L> {
             Ok(normal) => normal,
             Err(refusal) => return GatewayReply::without_route(refusal, record),
         };
-        record.note(|record| {
-            record.client = normal.client;
-            record.path = (normal.path.normal != parts.uri.path()).then(|| normal.path.normal.clone());
-        });
-        record.step(|| What::Normalise);
+        note_normalised(record, &normal, &parts);
         let route = match self.found(&normal, &parts) {
             Ok(route) => route,
             Err(refusal) => return GatewayReply::without_route(refusal, record),
@@ -160,9 +156,7 @@ impl<L: Limits> Gateway<L> {
             },
         };
         let mut reply = reply.unwrap_or_else(|refusal| refused(&route, refusal, record));
-        for (name, value) in &told {
-            reply.headers_mut().append(name, value.clone());
-        }
+        append(&mut reply, &told);
         mark(&route, &mut reply, origin);
         if let Some(asked) = encoding {
             reply = self.compressor().apply(reply, asked);
@@ -306,6 +300,22 @@ fn reader<R: ReadsRecords + 'static>(reader: &Arc<R>) -> Arc<dyn ReadsRecords> {
 fn is_from_here(peer: IpAddr, fields: &HeaderMap) -> bool {
     let passed_on = [FORWARDED, VIA, FORWARDED_FOR].iter().any(|name| fields.contains_key(name));
     peer.to_canonical().is_loopback() && !passed_on
+}
+
+/// Notes where a request comes from, and its path if it was written otherwise.
+fn note_normalised(record: &mut Recorder, normal: &Normal<'_>, parts: &Parts) {
+    record.note(|record| {
+        record.client = normal.client;
+        record.path = (normal.path.normal != parts.uri.path()).then(|| normal.path.normal.clone());
+    });
+    record.step(|| What::Normalise);
+}
+
+/// Adds fields to a reply; those of the same names stay beside them.
+fn append(reply: &mut Response<Body>, told: &HeaderMap) {
+    for (name, value) in told {
+        reply.headers_mut().append(name, value.clone());
+    }
 }
 
 /// Takes the key or token off a request before anything else sees it, also what is logged of the request's target. With it comes the
