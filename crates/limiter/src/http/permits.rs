@@ -39,6 +39,10 @@ pub(super) async fn acquire(
     JsonBytes(body): JsonBytes,
 ) -> Result<Json<DecisionReply>, Refusal> {
     let body = read_one(&shared, &body)?;
+    if body.limits.is_some() {
+        let accepted = "none: a permit is of a concurrency policy, whose limit decides";
+        return Err(Refusal::field("/limits", "is not for permits", accepted));
+    }
     let known = pairs(&body.attributes);
     let attributes = Attributes::new(&known);
     let set = shared.engine.set();

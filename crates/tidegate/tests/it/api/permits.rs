@@ -119,6 +119,16 @@ fn doors_that_take_nothing_back_hold_no_permit() {
     assert!(!runtime.block_on(service.engine.release(&HeldPermit { id: PermitId(1), ..held })).unwrap());
 }
 
+/// They would be taken for a limit, and limit nothing.
+#[test]
+fn numbers_of_a_limit_that_come_with_a_permits_request_are_refused() {
+    let service = start(&[concurrency("slots", 1, &json!({}))]);
+    let body = json!({"attributes": {"client_id": "a"}, "limits": {"limit": 1, "window_seconds": 60}});
+    let answer = service.post("/v1/permits", &body.to_string());
+    assert_eq!((answer.status, &answer.body["errors"][0]["pointer"]), (422, &json!("/limits")));
+    acquire(&service, &json!({"client_id": "a"}));
+}
+
 #[test]
 fn what_is_no_permit_is_refused() {
     let service = start(&[concurrency("slots", 1, &json!({}))]);
