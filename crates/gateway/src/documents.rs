@@ -232,7 +232,7 @@ impl RoutingTable {
         let names: HashSet<&str> = upstreams.iter().map(|upstream| &*upstream.config.name).collect();
         routes.retain(|route| {
             let unknown = route.config.upstreams().find(|(_, name)| !names.contains(&***name));
-            if let Some((key, upstream)) = unknown {
+            if let Some((key, upstream)) = &unknown {
                 let name = &route.config.name;
                 set_aside.push(aside(
                     route,
