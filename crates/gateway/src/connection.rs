@@ -327,7 +327,8 @@ where
             .await
             .map_err(io::Error::other)?;
         let driven = Arc::new(Mutex::new(Some(connection)));
-        drop(tokio::spawn(drive(Arc::clone(&driven))));
+        let ends = EndsWithTask(Arc::<DrivenHttp2<S>>::clone(&driven));
+        drop(tokio::spawn(drive(Arc::clone(&driven), ends)));
         return Ok(HyperSender::Http2(SharedSender { sender, users: Arc::new(()), driven, peer }));
     }
     let (sender, connection) = http1::Builder::new()
@@ -342,11 +343,10 @@ where
 }
 
 /// Drives a connection of HTTP/2 to its end. It is dropped then, whoever still has a request to send.
-async fn drive<S>(driven: Arc<DrivenHttp2<S>>)
+async fn drive<S>(driven: Arc<DrivenHttp2<S>>, ends: EndsWithTask)
 where
     S: AsyncRead + AsyncWrite + Debug + Unpin + Send + 'static,
 {
-    let ends = EndsWithTask(Arc::<DrivenHttp2<S>>::clone(&driven));
     let end = poll_fn(|cx| match driven.lock().as_mut() {
         Some(connection) => Pin::new(connection).poll(cx),
         None => Poll::Ready(Ok(())),

@@ -91,7 +91,7 @@ fn a_new_policy_that_would_limit_is_counted_and_nothing_in_force_is_charged_for_
 fn a_shared_store_never_hears_of_a_candidate() {
     let redis = RedisServer::start(&[]);
     let store = format!("redis://127.0.0.1:{}", redis.port);
-    let service = start(100, &[("TIDEGATE_STORE", &store)]);
+    let service = start(100, &[("TIDEGATE_STORE", &store), ("TIDEGATE_SHARED_DEADLINE", "60s")]);
     assert_eq!(decide(&service, "a"), (true, json!(99)));
     let keys = redis.command(&["keys", "*"]);
     put(&service, &json!({"policy": [policy("burst", 1), policy("calls", 200)]}));
