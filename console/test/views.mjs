@@ -94,7 +94,16 @@ const VIEWS = [
   [
     "edge",
     "#/edge?client_ip=127.0.0.1",
-    ["2 backends", "rio", "dublin", "2 regions", "1 of 1 serve", "tier country, score 0"],
+    [
+      "Connections per second",
+      "Bytes per second",
+      "2 backends",
+      "rio",
+      "dublin",
+      "2 regions",
+      "1 of 1 serve",
+      "tier country, score 0",
+    ],
   ],
   ["intake", "#/intake", ["Metrics per second", "JSON", "The log"]],
   [

@@ -3,13 +3,15 @@
 
 import { useMemo } from "preact/hooks";
 import { ask } from "../api";
-import { count, counted, latency, percent, perSecond, speed } from "../format";
+import { count, counted, latency, percent, perSecond, speed, timeOfDay } from "../format";
+import { useRates } from "../history";
 import { earlier, quantile, type Reading, rate, readings, type Series, total, useReadings } from "../metrics";
 import { useValue } from "../observable";
 import { useAsked } from "../parts/asked";
 import { Badge, chosen, Empty, Panel, Problem, Scroll, Stat } from "../parts/basics";
 import { type Breaker, BreakerBadge, BreakerRule, BreakerWindow, useBreakers } from "../parts/breaker";
 import { Candidate } from "../parts/candidate";
+import { Chart } from "../parts/chart";
 import { ExplainForm } from "../parts/explain_form";
 import { type ExplainedRoute, RouteSentences } from "../parts/explained_route";
 import { ORIGINS } from "../policy";
@@ -102,6 +104,7 @@ export function Gateway(props: { query: URLSearchParams }) {
   return (
     <div class="grid">
       {now && <Now now={now} before={before} />}
+      {now && <OverTime all={all} />}
       <Panel
         title={counted(routes.body.documents.length, "route")}
         wide
@@ -185,19 +188,40 @@ export function Gateway(props: { query: URLSearchParams }) {
   );
 }
 
+const answers = (wanted: Record<string, string>) => (reading: Reading) =>
+  total(reading, "tidegate_http_requests_total", { server: "gateway", ...wanted });
+
+/** What the gateway has answered, what of it a policy denied, and what failed. */
+const SUMS = [
+  answers({}),
+  (reading: Reading) =>
+    total(reading, "tidegate_requests_decided_total", { protocol: "gateway", result: "denied" }),
+  answers({ status: "5xx" }),
+];
+
+function OverTime({ all }: { all: readonly Reading[] }) {
+  const { at, values } = useRates(all, 300, SUMS);
+  const [answered, denied, failed] = values.map((rates) => perSecond(rates.at(-1)));
+  return (
+    <Panel title="Requests per second" wide>
+      <Chart
+        summary={`Requests per second over the last five minutes, from ${timeOfDay(at[0] ?? 0)} on; now ${answered} answered, of which ${denied} denied and ${failed} with 500 or above.`}
+        at={at}
+        values={values}
+        lines={[
+          { label: "answered", color: "--accent", fill: true },
+          { label: "denied", color: "--bad", dash: [5, 3] },
+          { label: "errors", color: "--warn", dash: [2, 3] },
+        ]}
+        format={perSecond}
+      />
+    </Panel>
+  );
+}
+
 /** What the gateway answers as a whole, whatever the route. */
 function Now({ now, before }: { now: Reading; before: Reading | undefined }) {
-  const answers = (wanted: Record<string, string>) =>
-    before &&
-    rate(before, now, (reading) =>
-      total(reading, "tidegate_http_requests_total", { server: "gateway", ...wanted }),
-    );
-  const [all, failed] = [answers({}), answers({ status: "5xx" })];
-  const denied =
-    before &&
-    rate(before, now, (reading) =>
-      total(reading, "tidegate_requests_decided_total", { protocol: "gateway", result: "denied" }),
-    );
+  const [all, denied, failed] = SUMS.map((sum) => before && rate(before, now, sum));
   const fast = (share: number) =>
     before &&
     quantile(

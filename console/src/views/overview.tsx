@@ -4,7 +4,7 @@ import { useMemo } from "preact/hooks";
 import { ANSWERS, type Answer, answered, DURATIONS, isDecision } from "../answers";
 import { addressOf } from "../api";
 import { revision } from "../events";
-import { count, latency, percent, perSecond, speed } from "../format";
+import { count, latency, percent, perSecond, speed, timeOfDay } from "../format";
 import { useWithPast } from "../history";
 import {
   earlier,
@@ -191,7 +191,7 @@ function OverTime({ all: own, last }: { all: readonly Reading[]; last: Span }) {
     };
   }, [all]);
   const end = drawn.at.at(-1) ?? 0;
-  const from = new Date(1000 * (drawn.at[0] ?? 0)).toLocaleTimeString("sv", { timeStyle: "medium" });
+  const from = timeOfDay(drawn.at[0] ?? 0);
   const span = last !== "minutes" ? { span: [end - seconds, end] as [number, number] } : {};
   return (
     <>
