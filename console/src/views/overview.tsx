@@ -3,7 +3,6 @@
 import { useMemo } from "preact/hooks";
 import { ANSWERS, type Answer, answered, DURATIONS, isDecision } from "../answers";
 import { addressOf } from "../api";
-import { revision } from "../events";
 import { count, latency, percent, perSecond, speed, timeOfDay } from "../format";
 import { useWithPast } from "../history";
 import {
@@ -21,7 +20,7 @@ import { useAsked } from "../parts/asked";
 import { Empty, Panel, Problem, Stat } from "../parts/basics";
 import { ByDoor, ByPolicy } from "../parts/by";
 import { CAPACITY, type CapacityNow } from "../parts/capacity";
-import { Changes, type Entry } from "../parts/changes";
+import { Changes, useLastChanges } from "../parts/changes";
 import { Chart } from "../parts/chart";
 import { Health } from "../parts/health";
 import { MostDenied, Nearest } from "../parts/heaviest";
@@ -237,14 +236,11 @@ const LOOKED_AT = 200;
 const LISTED = 8;
 
 function Changed() {
-  const inForce = useValue(revision);
-  const after = Math.max((inForce ?? 0) - LOOKED_AT, 0);
-  const { body, error } = useAsked<Entry[]>(
-    inForce === undefined ? undefined : `/v1/audit?after=${after}&limit=${LOOKED_AT}`,
-  );
-  const recent = body?.filter(({ at_ms }) => at_ms > Date.now() - 3_600_000).reverse();
+  const { body, error } = useLastChanges(LOOKED_AT);
+  const entries = body?.entries;
+  const recent = entries?.filter(({ at_ms }) => at_ms > Date.now() - 3_600_000).reverse();
   const more = Math.max((recent?.length ?? 0) - LISTED, 0);
-  const isCut = body !== undefined && recent?.length === body.length && body.length >= LOOKED_AT;
+  const isCut = entries !== undefined && recent?.length === entries.length && entries.length >= LOOKED_AT;
   return (
     <Panel title="Changed in the last hour" actions={<a href={href(["audit"])}>All changes</a>} two>
       {error !== undefined && !body && <Problem what="The changes cannot be read." error={error} />}
