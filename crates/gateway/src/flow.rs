@@ -43,6 +43,7 @@ struct CoreFlow {
     reused: AtomicU64,
     limited: AtomicU64,
     limit_nanos: AtomicU64,
+    denied: AtomicU64,
 }
 
 /// What was counted, of all cores together.
@@ -66,6 +67,8 @@ pub struct FlowTotals {
     pub limited: u64,
     /// Nanoseconds in which they waited for the answer.
     pub limit_nanos: u64,
+    /// Of those, the requests that a used-up limit denied.
+    pub denied: u64,
 }
 
 /// What was counted of a route.
@@ -136,6 +139,11 @@ impl Flow {
         core.limit_nanos.fetch_add(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX), Relaxed);
     }
 
+    /// A limit of a request was used up.
+    pub(crate) fn denied(&self, core: usize) {
+        self.core(core).denied.fetch_add(1, Relaxed);
+    }
+
     /// All of it.
     pub(crate) fn totals(&self) -> FlowTotals {
         let mut totals = FlowTotals::default();
@@ -149,6 +157,7 @@ impl Flow {
             totals.reused += core.reused.load(Relaxed);
             totals.limited += core.limited.load(Relaxed);
             totals.limit_nanos = totals.limit_nanos.wrapping_add(core.limit_nanos.load(Relaxed));
+            totals.denied += core.denied.load(Relaxed);
         }
         totals
     }
@@ -172,6 +181,7 @@ impl FlowTotals {
         self.reused += other.reused;
         self.limited += other.limited;
         self.limit_nanos = self.limit_nanos.wrapping_add(other.limit_nanos);
+        self.denied += other.denied;
     }
 }
 
@@ -226,13 +236,17 @@ mod tests {
         flow.connected(0, false);
         flow.connected(1, true);
         flow.limited(0, Duration::from_nanos(7));
+        flow.denied(0);
+        flow.denied(1);
         let mut totals = flow.totals();
         assert_eq!(totals.by_class, [0, 2, 0, 0, 1]);
         assert_eq!((totals.buckets[0], totals.buckets[1], totals.buckets[TIME_BOUNDS.len()]), (1, 1, 1));
         assert_eq!((totals.request_bytes, totals.reply_bytes), (3, 4));
         assert_eq!((totals.opened, totals.reused, totals.limited, totals.limit_nanos), (1, 1, 1, 7));
+        assert_eq!(totals.denied, 2);
         totals.add(&flow.totals());
         assert_eq!((totals.by_class[1], totals.buckets[0], totals.reply_bytes), (4, 2, 8));
+        assert_eq!(totals.denied, 4);
         assert_eq!((align_of::<CoreFlow>(), size_of::<CoreFlow>() % 128), (128, 0));
     }
 }

@@ -280,6 +280,9 @@ impl<L: Limits> Gateway<L> {
         let asked = monotonic();
         let mut ruling = self.limits().charge(&route.config.policies, &request).await;
         route.flow.limited(normal.peer.core, monotonic().duration_since(asked));
+        if let Some(Denial::Quota { .. }) = ruling.denial {
+            route.flow.denied(normal.peer.core);
+        }
         record.step(|| What::Limit);
         for verdict in std::mem::take(&mut ruling.verdicts) {
             record.step(|| What::Verdict(verdict));

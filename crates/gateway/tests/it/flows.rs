@@ -1,11 +1,34 @@
 //! What is counted of each route and each server: by real sockets, over edits, and the same however clients behave.
 
+use std::sync::Arc;
+
 use crate::support::{Backend, Reaction, TestGateway, config, reply, status};
-use serde_json::json;
+use serde_json::{Value, json};
 use tidegate_gateway::config::GatewayConfig;
 use tidegate_gateway::flow::FlowTotals;
-use tidegate_gateway::limits::{Limits, Unlimited};
+use tidegate_gateway::limits::{Denial, LimitedRequest, Limits, Ruling, Unlimited};
 use tidegate_gateway::service::GatewaySettings;
+
+/// Denies by the path: a used-up limit, no policy that applies, no answer of the limiter.
+struct DeniesByPath;
+
+impl Limits for DeniesByPath {
+    async fn charge(&self, policies: &[Arc<str>], request: &LimitedRequest<'_>) -> Ruling {
+        let denial = match request.path {
+            "/api/full" => {
+                Some(Denial::Quota { policies: policies.iter().map(ToString::to_string).collect() })
+            }
+            "/api/none" => Some(Denial::NoMatch),
+            "/api/silent" => Some(Denial::NoAnswer("the store is away".to_owned())),
+            _ => None,
+        };
+        Ruling { denial, ..Ruling::default() }
+    }
+
+    async fn explain(&self, _: &[Arc<str>], _: &LimitedRequest<'_>) -> Value {
+        Value::Null
+    }
+}
 
 /// Two routes to one server, of which the first has limits.
 fn configuration(server: &Backend, idle_connections: u32) -> GatewayConfig {
@@ -83,4 +106,19 @@ fn what_no_server_answers_is_counted_on_its_route_alone() {
     assert_eq!(status(&gateway.get("/")), 502);
     assert_eq!(route(&gateway, "rest").by_class, [0, 0, 0, 0, 1]);
     assert_eq!(server(&gateway).by_class, [0; 5]);
+}
+
+/// What a server refuses with 429 is its own affair, and the limiter's trouble is no client's.
+#[test]
+fn only_what_a_used_up_limit_denies_is_counted_as_denied_of_its_route() {
+    let backend = Backend::start(|_| reply(429, &[], "later"));
+    let config = configuration(&backend, 8);
+    let gateway = TestGateway::start(DeniesByPath, GatewaySettings::default(), &config);
+    let statuses = ["/api/full", "/api/full", "/api/none", "/api/silent", "/api/a", "/a"]
+        .map(|path| status(&gateway.get(path)));
+    assert_eq!(statuses, [429, 429, 403, 503, 429, 429]);
+    let api = route(&gateway, "api");
+    assert_eq!((api.by_class, api.limited, api.denied), ([0, 0, 0, 4, 1], 5, 2));
+    let rest = route(&gateway, "rest");
+    assert_eq!((rest.by_class, rest.limited, rest.denied), ([0, 0, 0, 1, 0], 0, 0));
 }

@@ -88,6 +88,10 @@ fn of_routes(routes: &[Labelled<'_, 1>], families: &mut Families<'_>) -> fmt::Re
     families.counters("tidegate_route_limited_requests", help, |series| {
         routes.iter().try_for_each(|(route, totals)| series(route, totals.limited))
     })?;
+    let help = "Requests of a route that a used-up limit denied";
+    families.counters("tidegate_route_denied_requests", help, |series| {
+        routes.iter().try_for_each(|(route, totals)| series(route, totals.denied))
+    })?;
     let help = "Microseconds in which a route's requests waited for what their limits say";
     families.counters("tidegate_route_limit_microseconds", help, |series| {
         routes.iter().try_for_each(|(route, totals)| series(route, totals.limit_nanos / 1_000))
