@@ -39,16 +39,19 @@ pub(crate) fn of_bearer(fields: &mut HeaderMap) -> PlacedText {
 }
 
 /// Takes off `Authorization` of the scheme Basic (RFC 7617), of at most `most` bytes: the password, or the user's name if that is
-/// empty.
+/// empty. One that cannot be read is taken off, too, as an empty text: a server may read what this gateway cannot.
 pub(crate) fn of_basic(fields: &mut HeaderMap, most: usize) -> PlacedText {
-    of_authorization(fields, |value| basic(value, most))
+    of_authorization(fields, |value| {
+        let encoded = after_scheme(value, "basic")?.trim_ascii();
+        Some(basic(encoded, most).unwrap_or_default())
+    })
 }
 
 /// Takes `Authorization` off if it is of the scheme that `read` reads.
 fn of_authorization(fields: &mut HeaderMap, read: impl Fn(&[u8]) -> Option<Vec<u8>>) -> PlacedText {
     let mut values = fields.get_all(AUTHORIZATION).iter();
     let (value, other) = (values.next(), values.next());
-    let text = value.and_then(|value| read(value.as_bytes()));
+    let text = value.and_then(|value| read(without_blanks_before(value.as_bytes())));
     if other.is_some() {
         return Err(StandsTwice);
     }
@@ -58,17 +61,28 @@ fn of_authorization(fields: &mut HeaderMap, read: impl Fn(&[u8]) -> Option<Vec<u
     Ok(text)
 }
 
-fn basic(authorization: &[u8], most: usize) -> Option<Vec<u8>> {
-    let (scheme, encoded) = authorization.split_at_checked(b"Basic ".len())?;
-    let encoded = encoded.trim_ascii();
-    if !scheme.eq_ignore_ascii_case(b"basic ") || encoded.len() > 2 * most {
+/// Without blanks at the beginning, also those of other alphabets, which some servers strip.
+fn without_blanks_before(text: &[u8]) -> &[u8] {
+    let begin = text.iter().position(u8::is_ascii_graphic).unwrap_or(text.len());
+    &text[begin..]
+}
+
+/// What stands after the name of a scheme, if it is this one. The name ends where a token does (RFC 9110, 5.6.2), whatever comes next.
+fn after_scheme<'v>(authorization: &'v [u8], scheme: &str) -> Option<&'v [u8]> {
+    let is_behind = |byte: &u8| !byte.is_ascii_alphanumeric() && !b"!#$%&'*+-.^_`|~".contains(byte);
+    let (name, rest) = authorization.split_at_checked(scheme.len())?;
+    (rest.first().is_none_or(is_behind) && name.eq_ignore_ascii_case(scheme.as_bytes())).then_some(rest)
+}
+
+/// The text of encoded credentials, if they can be read.
+fn basic(encoded: &[u8], most: usize) -> Option<Vec<u8>> {
+    if encoded.len() > 2 * most {
         return None;
     }
     let decoded = STANDARD.decode(encoded).ok()?;
     let colon = decoded.iter().position(|byte| *byte == b':')?;
     let (user, password) = (&decoded[..colon], &decoded[colon + 1..]);
-    let text = if password.is_empty() { user } else { password };
-    (!text.trim_ascii().is_empty()).then(|| text.to_vec())
+    Some(if password.is_empty() { user.to_vec() } else { password.to_vec() })
 }
 
 /// Takes a parameter off the query of a request's target, and off the one in `Referer`: the page that it comes from may have been
@@ -169,9 +183,9 @@ pub(crate) fn of_subprotocol(fields: &mut HeaderMap, name: &str) -> (PlacedText,
 
 /// A cookie's name without what stands around it and can be in no name: blanks, also those of other alphabets.
 fn bare_name(name: &[u8]) -> &[u8] {
-    let begin = name.iter().position(u8::is_ascii_graphic).unwrap_or(name.len());
-    let end = name.iter().rposition(u8::is_ascii_graphic).map_or(begin, |last| last + 1);
-    &name[begin..end]
+    let name = without_blanks_before(name);
+    let end = name.iter().rposition(u8::is_ascii_graphic).map_or(0, |last| last + 1);
+    &name[..end]
 }
 
 /// Puts one line in the place of all lines of a field, or none if it is empty.
@@ -214,6 +228,32 @@ mod tests {
             let mut fields: HeaderMap = [(COOKIE, text(line))].into_iter().collect();
             assert_eq!(of_cookie(&mut fields, "session"), placed, "{line:?}");
             assert_eq!(left(&fields, COOKIE), kept.into_iter().collect::<Vec<_>>(), "{line:?}");
+        }
+    }
+
+    #[test]
+    fn basic_credentials_are_taken_off_whether_they_can_be_read_or_not() {
+        let text = |bytes: &[u8]| HeaderValue::from_bytes(bytes).expect("a field's value");
+        for (value, placed) in [
+            (&b"Basic dTprZXk="[..], Some(&b"key"[..])),
+            // Servers decode these, whatever stands after the scheme.
+            (b"basic\tdTprZXk=", Some(b"key")),
+            (b"BASIC  dTprZXk=", Some(b"key")),
+            (b"\xa0Basic dTprZXk=", Some(b"key")),
+            (b"Basic\xa0dTprZXk=", Some(b"")),
+            (b"Basic", Some(b"")),
+            (b"Basic dTprZXk", Some(b"")),
+            (b"Basic dTpr ZXk=", Some(b"")),
+            (b"Basic a2V5", Some(b"")),
+            (b"Basic:dTprZXk=", Some(b"")),
+            // Of other schemes, and of none.
+            (b"Basic-2 dTprZXk=", None),
+            (b"Bearer dTprZXk=", None),
+            (b"dTprZXk=", None),
+        ] {
+            let mut fields: HeaderMap = [(AUTHORIZATION, text(value))].into_iter().collect();
+            assert_eq!(of_basic(&mut fields, 512), Ok(placed.map(<[u8]>::to_vec)), "{value:?}");
+            assert_eq!(fields.contains_key(AUTHORIZATION), placed.is_none(), "{value:?}");
         }
     }
 
