@@ -157,28 +157,33 @@ pub(crate) fn of_cookie(fields: &mut HeaderMap, name: &str) -> PlacedText {
 /// Takes a subprotocol's name and the item after it off what a client of WebSocket offers: that item stands there. If nothing else was
 /// offered, the second value is the name, which the client must be answered: one that offers subprotocols and is told of none breaks
 /// off, as browsers do.
+///
+/// The name is no value. Where it is offered twice, with a value or without, another program could take another item for the value; no
+/// client may offer it so (RFC 6455, 4.1).
 pub(crate) fn of_subprotocol(fields: &mut HeaderMap, name: &str) -> (PlacedText, Option<HeaderValue>) {
     let lines = fields.get_all(SEC_WEBSOCKET_PROTOCOL).iter().map(HeaderValue::as_bytes);
     let items = lines.flat_map(|line| line.split(|byte| *byte == b',')).map(<[u8]>::trim_ascii);
-    let mut items = items.filter(|item| !item.is_empty());
-    let (mut values, mut kept) = (Vec::new(), Vec::new());
+    let mut items = items.filter(|item| !item.is_empty()).peekable();
+    let (mut values, mut kept, mut names) = (Vec::new(), Vec::new(), 0);
     while let Some(item) = items.next() {
         if item != name.as_bytes() {
             kept.push(item);
-        } else if let Some(value) = items.next() {
-            values.push(value.to_vec());
-        } else {
+            continue;
+        }
+        names += 1;
+        match items.next_if(|next| *next != name.as_bytes()) {
+            Some(value) => values.push(value.to_vec()),
             // A name without anything after it is an offer as any other.
-            kept.push(item);
+            None => kept.push(item),
         }
     }
     if values.is_empty() {
-        return (Ok(None), None);
+        return (if names > 1 { Err(StandsTwice) } else { Ok(None) }, None);
     }
     let alone = if kept.is_empty() { HeaderValue::from_str(name).ok() } else { None };
     let line = HeaderValue::from_bytes(&kept.join(&b", "[..])).ok();
     put(fields, SEC_WEBSOCKET_PROTOCOL, line);
-    (one_of(values), alone)
+    (if names > 1 { Err(StandsTwice) } else { one_of(values) }, alone)
 }
 
 /// A cookie's name without what stands around it and can be in no name: blanks, also those of other alphabets.
@@ -274,9 +279,17 @@ mod tests {
             assert_eq!(left(&fields, SEC_WEBSOCKET_PROTOCOL), kept, "{lines:?}");
             assert_eq!(answered, alone.then(|| HeaderValue::from_static("access_token")), "{lines:?}");
         }
-        let mut fields = fields(SEC_WEBSOCKET_PROTOCOL, &["access_token, a, access_token, b"]);
-        assert_eq!(of_subprotocol(&mut fields, "access_token").0, Err(StandsTwice));
-        assert_eq!(left(&fields, SEC_WEBSOCKET_PROTOCOL), [""; 0]);
+        for (line, kept) in [
+            ("access_token, a, access_token, b", None),
+            // Not a token that is called `access_token`, and an offer that is one.
+            ("access_token, access_token, a", Some("access_token")),
+            ("access_token, a, access_token", Some("access_token")),
+            ("access_token, access_token", Some("access_token, access_token")),
+        ] {
+            let mut fields = fields(SEC_WEBSOCKET_PROTOCOL, &[line]);
+            assert_eq!(of_subprotocol(&mut fields, "access_token").0, Err(StandsTwice), "{line}");
+            assert_eq!(left(&fields, SEC_WEBSOCKET_PROTOCOL), kept.into_iter().collect::<Vec<_>>(), "{line}");
+        }
     }
 
     #[test]
