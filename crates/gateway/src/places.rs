@@ -14,6 +14,7 @@ use http::request::Parts;
 use http::uri::PathAndQuery;
 use tidegate_access::tokens::bearer;
 
+use crate::host::bare_host;
 use crate::refusal::Refusal;
 
 /// What stands in a place.
@@ -89,13 +90,33 @@ fn basic(encoded: &[u8], most: usize) -> Option<Vec<u8>> {
 /// asked for by the same value.
 pub(crate) fn of_parameter(request: &mut Parts, name: &str) -> PlacedText {
     for (_, line) in request.headers.iter_mut().filter(|(field, _)| **field == REFERER) {
-        without_parameter(line, name);
+        without_parameters(line, |parameter| parameter == name);
     }
     of_query(&mut request.uri, name)
 }
 
+/// Takes parameters off the query in `Referer` where that is a page of this host, as browsers name it to every route of the host. Other
+/// hosts are told of no query, unless a page wants it so (`Referrer-Policy`).
+pub(crate) fn of_referring_page(fields: &mut HeaderMap, host: &str, is_secret: impl Fn(&str) -> bool) {
+    for (_, line) in fields.iter_mut().filter(|(field, _)| **field == REFERER) {
+        if is_page_of(line.as_bytes(), host) {
+            without_parameters(line, &is_secret);
+        }
+    }
+}
+
+/// Whether a URL is at this host, in the form of [`bare_host`], or names none.
+fn is_page_of(url: &[u8], host: &str) -> bool {
+    let colon = url.iter().position(|byte| matches!(byte, b':' | b'/' | b'?')).unwrap_or(url.len());
+    let Some(behind) = url[colon..].strip_prefix(b"://") else { return true };
+    let end = behind.iter().position(|byte| matches!(byte, b'/' | b'?' | b'#')).unwrap_or(behind.len());
+    let authority = behind[..end].rsplit(|byte| *byte == b'@').next().unwrap_or_default();
+    bare_host(&String::from_utf8_lossy(authority)) == host
+}
+
 fn of_query(uri: &mut Uri, name: &str) -> PlacedText {
-    let Some((values, kept)) = uri.query().and_then(|query| split_off(query.as_bytes(), name)) else {
+    let Some((values, kept)) = uri.query().and_then(|query| split_off(query.as_bytes(), |key| key == name))
+    else {
         return Ok(None);
     };
     let kept = String::from_utf8_lossy(&kept);
@@ -109,23 +130,23 @@ fn of_query(uri: &mut Uri, name: &str) -> PlacedText {
     one_of(values)
 }
 
-/// Takes a parameter off the query of a URL in a field.
-fn without_parameter(url: &mut HeaderValue, name: &str) {
+/// Takes parameters off the query of a URL in a field.
+fn without_parameters(url: &mut HeaderValue, are_they: impl Fn(&str) -> bool) {
     let Some(mark) = url.as_bytes().iter().position(|byte| *byte == b'?') else { return };
     let (before, query) = (&url.as_bytes()[..mark], &url.as_bytes()[mark + 1..]);
-    let Some((_, kept)) = split_off(query, name) else { return };
+    let Some((_, kept)) = split_off(query, are_they) else { return };
     let without = if kept.is_empty() { before.to_vec() } else { [before, &b"?"[..], &kept[..]].concat() };
     if let Ok(without) = HeaderValue::from_bytes(&without) {
         *url = without;
     }
 }
 
-/// The values of a parameter, however it is written, and the rest of the query; `None`: it is not there.
-fn split_off(query: &[u8], name: &str) -> Option<(Vec<Vec<u8>>, Vec<u8>)> {
+/// The values of some parameters, however their names are written, and the rest of the query; `None`: there is none of them.
+fn split_off(query: &[u8], are_they: impl Fn(&str) -> bool) -> Option<(Vec<Vec<u8>>, Vec<u8>)> {
     let (mut values, mut kept) = (Vec::new(), Vec::new());
     for part in query.split(|byte| *byte == b'&') {
         match form_urlencoded::parse(part).next() {
-            Some((key, value)) if key == name => values.push(value.into_owned().into_bytes()),
+            Some((key, value)) if are_they(&key) => values.push(value.into_owned().into_bytes()),
             _ => kept.push(part),
         }
     }
@@ -293,6 +314,23 @@ mod tests {
     }
 
     #[test]
+    fn parameters_are_taken_off_the_page_that_a_request_comes_from_if_it_is_of_the_same_host() {
+        for (page, left) in [
+            ("https://shop.example/a?token=x&b=1&key=y", "https://shop.example/a?b=1"),
+            ("http://Shop.Example.:8080?token=x", "http://Shop.Example.:8080"),
+            ("http://me:p@shop.example/?%74oken=x", "http://me:p@shop.example/"),
+            ("/a?u=http://other.example/&token=x", "/a?u=http://other.example/"),
+            ("https://shop.example.other/a?token=x", "https://shop.example.other/a?token=x"),
+            ("https://shop.example@other.example/?token=x", "https://shop.example@other.example/?token=x"),
+            ("https://shop.example/a?tokens=x", "https://shop.example/a?tokens=x"),
+        ] {
+            let mut fields = fields(REFERER, &[page]);
+            of_referring_page(&mut fields, "shop.example", |name| ["key", "token"].contains(&name));
+            assert_eq!(self::left(&fields, REFERER), [left]);
+        }
+    }
+
+    #[test]
     fn a_parameter_is_taken_off_however_it_is_written() {
         for (target, value, left) in [
             ("/a?token=x", Some("x"), "/a"),
@@ -311,7 +349,7 @@ mod tests {
             (b"/a", b"/a"),
         ] {
             let mut url = HeaderValue::from_bytes(url).expect("a field's value");
-            without_parameter(&mut url, "token");
+            without_parameters(&mut url, |name| name == "token");
             assert_eq!(url.as_bytes(), left);
         }
         let mut uri: Uri = "/a?token=x&token=x".parse().expect("a target");

@@ -16,7 +16,9 @@ use crate::authority::Authority;
 use crate::breaker::SharedBreaker;
 use crate::candidate::Candidate;
 use crate::checks;
-use crate::config::{Action, Auth, GatewayConfig, JwtKeysUrl, RouteConfig, UpstreamConfig};
+use crate::config::{
+    Action, Auth, GatewayConfig, JwtKeysUrl, KeyPlace, RouteConfig, TokenPlace, UpstreamConfig,
+};
 use crate::flow::{Flow, FlowsToCome, OTHERS};
 use crate::identity::taken_off;
 use crate::jwt::{self, IssuerKeys, JwtVerifier};
@@ -39,12 +41,19 @@ pub(crate) struct Site {
     pub(crate) upstreams: Vec<Arc<Upstream>>,
     /// What is judged beside them, if something is.
     pub(crate) candidate: Option<Arc<Candidate>>,
+    /// The parameters of targets in which some route looks for a key or a token, in order.
+    parameters: Vec<Box<str>>,
 }
 
 impl Site {
     /// The keys that its routes verify tokens with, as often as routes do.
     pub(crate) fn issuers(&self) -> impl Iterator<Item = &Arc<IssuerKeys>> {
         self.routes.iter().filter_map(|route| route.jwt.as_ref()?.issuer.as_ref())
+    }
+
+    /// Whether some route looks for a key or a token in this parameter.
+    pub(crate) fn is_secret(&self, parameter: &str) -> bool {
+        self.parameters.binary_search_by(|known| (**known).cmp(parameter)).is_ok()
     }
 
     /// The position of the route that takes a request.
@@ -117,7 +126,7 @@ impl<L: Limits> Gateway<L> {
         let upstreams = in_order.collect();
         let last = before.candidate.as_ref();
         let candidate = config.candidate.as_ref().map(|it| Candidate::beside(config, it, last, wall()));
-        let site = Site { routes, table, upstreams, candidate };
+        let site = Site { routes, table, upstreams, candidate, parameters: parameters(config) };
         site.share_breakers();
         self.site.store(Arc::new(site));
     }
@@ -185,6 +194,27 @@ fn flows_of_servers<'k>(
         let before = known.get(&*config.name).copied();
         config.servers.iter().filter_map(move |server| before?.flow_at(&server.backend.target))
     })
+}
+
+/// The parameters in which the routes look for keys and tokens.
+fn parameters(config: &GatewayConfig) -> Vec<Box<str>> {
+    let mut parameters = Vec::new();
+    for way in config.routes.iter().flat_map(|route| route.ways()) {
+        match way {
+            Auth::Key(key) => parameters.extend(key.places.iter().filter_map(|place| match place {
+                KeyPlace::Parameter(name) => Some(name.clone()),
+                KeyPlace::Field(_) | KeyPlace::Bearer | KeyPlace::Basic => None,
+            })),
+            Auth::Jwt(jwt) => parameters.extend(jwt.places.iter().filter_map(|place| match place {
+                TokenPlace::Parameter(name) => Some(name.clone()),
+                TokenPlace::Bearer | TokenPlace::Cookie(_) | TokenPlace::Protocol(_) => None,
+            })),
+            Auth::Forward(_) | Auth::Certificate(_) | Auth::Any { .. } | Auth::All { .. } => {}
+        }
+    }
+    parameters.sort_unstable();
+    parameters.dedup();
+    parameters
 }
 
 /// A route that takes the `claims` that clients make off its requests.
