@@ -34,9 +34,13 @@ pub(crate) fn of_field(fields: &mut HeaderMap, name: &HeaderName) -> PlacedText 
     if is_twice { Err(StandsTwice) } else { Ok(value.map(|value| value.as_bytes().to_vec())) }
 }
 
-/// Takes off `Authorization` of the scheme Bearer (RFC 6750).
+/// Takes off `Authorization` of the scheme Bearer (RFC 6750), also where something else than a blank stands behind the scheme: that is no
+/// token that anybody has issued, and is refused as such.
 pub(crate) fn of_bearer(fields: &mut HeaderMap) -> PlacedText {
-    of_authorization(fields, |value| bearer(value).map(<[u8]>::to_vec))
+    of_authorization(fields, |value| {
+        let token = bearer(value).or_else(|| after_scheme(value, "bearer"))?;
+        Some(token.to_vec())
+    })
 }
 
 /// Takes off `Authorization` of the scheme Basic (RFC 7617), of at most `most` bytes: the password, or the user's name if that is
@@ -279,6 +283,25 @@ mod tests {
         ] {
             let mut fields: HeaderMap = [(AUTHORIZATION, text(value))].into_iter().collect();
             assert_eq!(of_basic(&mut fields, 512), Ok(placed.map(<[u8]>::to_vec)), "{value:?}");
+            assert_eq!(fields.contains_key(AUTHORIZATION), placed.is_none(), "{value:?}");
+        }
+    }
+
+    #[test]
+    fn a_bearer_is_taken_off_whatever_stands_behind_its_scheme() {
+        for (value, placed) in [
+            (&b"Bearer t"[..], Some(&b"t"[..])),
+            (b"bearer\tt", Some(b"t")),
+            (b"\xa0Bearer\xa0t", Some(b"t")),
+            (b"Bearer", Some(b"")),
+            (b"Bearer\xc2\xa0t", Some(b"\xc2\xa0t")),
+            (b"Bearer:t", Some(b":t")),
+            (b"BearerX t", None),
+            (b"Basic t", None),
+        ] {
+            let line = HeaderValue::from_bytes(value).expect("a field's value");
+            let mut fields: HeaderMap = [(AUTHORIZATION, line)].into_iter().collect();
+            assert_eq!(of_bearer(&mut fields), Ok(placed.map(<[u8]>::to_vec)), "{value:?}");
             assert_eq!(fields.contains_key(AUTHORIZATION), placed.is_none(), "{value:?}");
         }
     }
