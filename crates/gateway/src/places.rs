@@ -338,7 +338,7 @@ mod tests {
 
     #[test]
     fn parameters_are_taken_off_the_page_that_a_request_comes_from_if_it_is_of_the_same_host() {
-        for (page, left) in [
+        for (page, told) in [
             ("https://shop.example/a?token=x&b=1&key=y", "https://shop.example/a?b=1"),
             ("http://Shop.Example.:8080?token=x", "http://Shop.Example.:8080"),
             ("http://me:p@shop.example/?%74oken=x", "http://me:p@shop.example/"),
@@ -349,7 +349,7 @@ mod tests {
         ] {
             let mut fields = fields(REFERER, &[page]);
             of_referring_page(&mut fields, "shop.example", |name| ["key", "token"].contains(&name));
-            assert_eq!(self::left(&fields, REFERER), [left]);
+            assert_eq!(left(&fields, REFERER), [told]);
         }
     }
 
