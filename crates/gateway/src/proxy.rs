@@ -34,6 +34,7 @@ use crate::forwarded;
 use crate::host::bare_host;
 use crate::limits::{Denial, LimitedRequest, Limits, Ruling};
 use crate::normal::Normal;
+use crate::places::of_referring_page;
 use crate::record::{Readers, ReadsRecords, Recorder, What};
 use crate::refusal::Refusal;
 use crate::replies::{Early, about_the_gateway, early, is_about_the_gateway, redirect, static_reply};
@@ -110,7 +111,7 @@ impl<L: Limits> Gateway<L> {
         record.note(|record| record.route = Some(Arc::clone(&route)));
         record.step(|| What::Route);
         // Before anything else: what is refused is logged, too.
-        let (stated, subprotocol) = take_credentials(&route, &mut parts, peer, record);
+        let (stated, subprotocol) = self.take_credentials(&route, &normal, &mut parts, record);
         let settled = settle(&mut parts, &normal.path, &route.config);
         let early = early(&route.config, &parts, normal.client).map(Early::reply);
         let origin = route.config.cors.as_ref().and_then(|cors| cors.allowed(&parts.headers));
@@ -178,6 +179,32 @@ impl<L: Limits> Gateway<L> {
             candidate.compare(&asking, found.map(|position| (position, &*site.routes[position])));
         }
         found.map(|position| Arc::clone(&site.routes[position])).ok_or(Refusal::NoRoute)
+    }
+
+    /// Takes the key or token off a request before anything else sees it, also what is logged of the request's target, and those of other
+    /// routes off the page that it comes from. With it comes the subprotocol that a client of WebSocket must be answered.
+    fn take_credentials(
+        &self,
+        route: &Route,
+        normal: &Normal<'_>,
+        parts: &mut Parts,
+        record: &mut Recorder,
+    ) -> (Option<Stated>, Option<HeaderValue>) {
+        if parts.headers.get_all(REFERER).iter().any(|page| page.as_bytes().contains(&b'?')) {
+            let site = self.site();
+            of_referring_page(&mut parts.headers, &normal.host, |parameter| site.is_secret(parameter));
+            record.note(|record| record.asked.referer = parts.headers.get(REFERER).cloned());
+        }
+        let Some(auth) = &route.config.auth else { return (None, None) };
+        let mut stated = auth.take(parts, normal.peer.tls_name.is_some());
+        if auth.is_in_target() {
+            record.note(|record| {
+                record.asked.target = parts.uri.clone();
+                record.asked.referer = parts.headers.get(REFERER).cloned();
+            });
+        }
+        let subprotocol = stated.subprotocol.take();
+        (Some(stated), subprotocol)
     }
 
     /// What is answered to a request that matters less than what this core can do.
@@ -300,26 +327,6 @@ fn reader<R: ReadsRecords + 'static>(reader: &Arc<R>) -> Arc<dyn ReadsRecords> {
 fn is_from_here(peer: IpAddr, fields: &HeaderMap) -> bool {
     let passed_on = [FORWARDED, VIA, FORWARDED_FOR].iter().any(|name| fields.contains_key(name));
     peer.to_canonical().is_loopback() && !passed_on
-}
-
-/// Takes the key or token off a request before anything else sees it, also what is logged of the request's target. With it comes the
-/// subprotocol that a client of WebSocket must be answered.
-fn take_credentials(
-    route: &Route,
-    parts: &mut Parts,
-    peer: &Peer,
-    record: &mut Recorder,
-) -> (Option<Stated>, Option<HeaderValue>) {
-    let Some(auth) = &route.config.auth else { return (None, None) };
-    let mut stated = auth.take(parts, peer.tls_name.is_some());
-    if auth.is_in_target() {
-        record.note(|record| {
-            record.asked.target = parts.uri.clone();
-            record.asked.referer = parts.headers.get(REFERER).cloned();
-        });
-    }
-    let subprotocol = stated.subprotocol.take();
-    (Some(stated), subprotocol)
 }
 
 /// A reply that tells a client of WebSocket the one subprotocol that it has offered, if the server tells it of none: the server has not

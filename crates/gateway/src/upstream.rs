@@ -12,7 +12,7 @@ use tidegate_algorithms::balance::budget::Budget;
 use tidegate_algorithms::breaker::{Outcome, Phase};
 use tidegate_algorithms::time::Tick;
 use tidegate_net::clock::monotonic;
-use tidegate_upstream::backend::{Backend, Place};
+use tidegate_upstream::backend::{Backend, Place, Target};
 use tidegate_upstream::connect::Resolver;
 use tidegate_upstream::failure::refused_certificate;
 use tidegate_upstream::group::{Balance, Group, hash};
@@ -25,7 +25,7 @@ use crate::certificate::ServerCertificate;
 use crate::client_address::as_attribute;
 use crate::config::{BalanceKey, ServerConfig, UpstreamConfig};
 use crate::connection::{self, Sender};
-use crate::flow::Flow;
+use crate::flow::{Flow, FlowsToCome};
 use crate::pool::Pool;
 use crate::random::random;
 use crate::refusal::Refusal;
@@ -65,11 +65,12 @@ impl Upstream {
         format!("gateway {} {}", self.config.name, target.map(ToString::to_string).unwrap_or_default())
     }
 
-    /// An upstream for `cores`. What `before` knew of servers at the same addresses is kept, whatever their weights and bounds; so are
-    /// its breaker and its budget, if they have the same rules, and connections that would be made in the same way.
+    /// An upstream whose servers that come are counted in `flows`. What `before` knew of servers at the same addresses is kept, whatever
+    /// their weights and bounds; so are its breaker and its budget, if they have the same rules, and connections that would be made in
+    /// the same way.
     pub(crate) fn new(
         config: Arc<UpstreamConfig>,
-        cores: usize,
+        flows: &mut FlowsToCome<'_>,
         seed: u64,
         now: Tick,
         before: Option<&Self>,
@@ -99,7 +100,10 @@ impl Upstream {
                 is_same.then(|| Arc::clone(&before.pools[position]))
             });
             let flow = position.zip(before).map(|(position, before)| before.pools[position].flow());
-            let pool = pool.unwrap_or_else(|| Arc::new(new_pool(&config, cores, flow)));
+            let pool = pool.unwrap_or_else(|| {
+                let flow = flows.counters(flow);
+                Arc::new(Pool::new(flows.cores(), config.idle_connections, config.idle_timeout, flow))
+            });
             backend.set_checked(config.check.is_some(), now);
             backends.push(backend);
             pools.push(pool);
@@ -130,6 +134,12 @@ impl Upstream {
             config,
             pools,
         }
+    }
+
+    /// Where a server at this address is counted, if there is one.
+    pub(crate) fn flow_at(&self, target: &Target) -> Option<&Arc<Flow>> {
+        let mut servers = self.group.backends().iter().zip(&self.pools);
+        servers.find(|(backend, _)| backend.target() == target).map(|(_, pool)| pool.flow())
     }
 
     /// A new connection to a server, of HTTP/1.1 for a request that `offers` to go on in another protocol. A refused
@@ -281,12 +291,6 @@ impl Upstream {
     pub(crate) fn budget(&self) -> MutexGuard<'_, Budget> {
         self.budget.lock()
     }
-}
-
-/// Without connections. What is counted at its server goes on in `flow`, if the server was there before.
-fn new_pool(config: &UpstreamConfig, cores: usize, flow: Option<&Arc<Flow>>) -> Pool {
-    let flow = flow.map_or_else(|| Arc::new(Flow::new(cores)), Arc::clone);
-    Pool::new(cores, config.idle_connections, config.idle_timeout, flow)
 }
 
 /// A server that comes when others serve: it starts slowly, after its first check if it has any.

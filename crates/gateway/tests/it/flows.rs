@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::support::{Backend, Reaction, TestGateway, config, reply, status};
 use serde_json::{Value, json};
 use tidegate_gateway::config::GatewayConfig;
-use tidegate_gateway::flow::FlowTotals;
+use tidegate_gateway::flow::{FlowTotals, MAX_APART, OTHERS};
 use tidegate_gateway::limits::{Denial, LimitedRequest, Limits, Ruling, Unlimited};
 use tidegate_gateway::service::GatewaySettings;
 
@@ -95,6 +95,63 @@ fn bodies_that_come_in_pieces_are_counted_as_they_pass() {
     for totals in [route(&gateway, "rest"), server(&gateway)] {
         assert_eq!((totals.request_bytes, totals.reply_bytes), (11, 7));
     }
+}
+
+#[test]
+fn fault_53_what_is_counted_of_all_others_never_falls_whoever_of_the_named_goes() {
+    let backend = Backend::named("a");
+    let routes = |first: usize, count: usize| {
+        let route = |number: usize| {
+            let path = format!("/r{number}/*");
+            json!({"name": format!("r{number}"), "path": path, "upstream": "app"})
+        };
+        config(
+            json!([{"name": "app", "servers": [backend.url()]}]),
+            (first..first + count).map(route).chain([json!({"name": OTHERS, "upstream": "app"})]).collect(),
+        )
+    };
+    let settings = GatewaySettings::default();
+    let gateway = TestGateway::start(Unlimited, settings, &routes(0, MAX_APART + 1));
+    let ask = |number: usize| assert_eq!(status(&gateway.get(&format!("/r{number}/"))), 200);
+    let named = |name: &str| {
+        let flows = gateway.gateway.route_flows();
+        assert!(flows.len() <= MAX_APART + 1);
+        assert_eq!(flows.iter().filter(|flow| &*flow.route == OTHERS).count(), 1);
+        flows.into_iter().find(|flow| &*flow.route == name).map(|flow| flow.totals.by_class[1])
+    };
+    [0, MAX_APART, MAX_APART].into_iter().for_each(ask);
+    assert_eq!([named("r0"), named("r200"), named(OTHERS)], [Some(1), None, Some(2)]);
+    // One that is named goes, and another comes and takes its place. The others are counted where they were.
+    gateway.apply(&routes(1, MAX_APART + 1));
+    [MAX_APART, MAX_APART + 1].into_iter().for_each(ask);
+    assert_eq!([named("r0"), named("r200"), named("r201"), named(OTHERS)], [None, None, Some(1), Some(3)]);
+    gateway.apply(&routes(1, 1));
+    assert_eq!([named("r1"), named("r200"), named(OTHERS)], [Some(0), None, Some(3)]);
+}
+
+#[test]
+fn fault_53_servers_beyond_those_that_are_named_are_counted_together() {
+    let servers = |count: u16| {
+        let upstream = |name: &str| {
+            let servers: Vec<_> = (1..=count).map(|port| format!("http://127.0.0.1:{port}")).collect();
+            json!({"name": name, "servers": servers})
+        };
+        let two = json!({"name": "two", "path": "/two/*", "upstream": "two"});
+        config(json!([upstream("one"), upstream("two")]), json!([two, {"name": "one", "upstream": "one"}]))
+    };
+    let gateway = TestGateway::start(Unlimited, GatewaySettings::default(), &servers(99));
+    let named = |gateway: &TestGateway<Unlimited>| {
+        let flows = gateway.gateway.server_flows();
+        let of = |name: &str| flows.iter().filter(|flow| &*flow.upstream == name).count();
+        [of("one"), of("two"), of(OTHERS)]
+    };
+    assert_eq!(named(&gateway), [99, 99, 0]);
+    gateway.apply(&servers(150));
+    assert_eq!(named(&gateway), [101, 99, 1], "two places were left");
+    gateway.apply(&servers(50));
+    assert_eq!(named(&gateway), [50, 50, 0]);
+    gateway.apply(&servers(150));
+    assert_eq!(named(&gateway), [150, 50, 1], "in the order of the configuration");
 }
 
 /// No server answers: the route's refusals are counted, and nothing at the server.
