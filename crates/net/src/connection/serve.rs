@@ -11,6 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+use super::Tasks;
 use crate::accept::{Gate, Held, accept};
 use crate::listen::{ListenSocket, Listeners};
 use crate::proxied::Proxied;

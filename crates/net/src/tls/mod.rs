@@ -205,12 +205,6 @@ impl Tls {
         outcome
     }
 
-    /// Whether `other` is a clone of this.
-    #[must_use]
-    pub fn is(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.shared, &other.shared)
-    }
-
     /// Where the certificate, the key and the authorities are read from.
     #[must_use]
     pub fn files(&self) -> &TlsFiles {
