@@ -53,6 +53,8 @@ pub struct Servers {
     http: Vec<(&'static str, Arc<Stats>)>,
     resp: Vec<(&'static str, Arc<Stats>)>,
     streams: Vec<(&'static str, Arc<Stats>)>,
+    /// Those that have no listener yet, or had none when the process started.
+    absent: Vec<&'static str>,
 }
 
 impl Servers {
@@ -77,21 +79,34 @@ impl Servers {
         self
     }
 
+    /// Leaves the server of this name out until it has had a connection: it may never have a listener.
+    #[must_use]
+    pub fn once_used(mut self, name: &'static str) -> Self {
+        self.absent.push(name);
+        self
+    }
+
+    /// Whether the server of this name has had a connection, or has had a listener from the start.
+    fn is_there(&self, name: &str, stats: &Stats) -> bool {
+        !self.absent.iter().any(|absent| *absent == name) || stats.totals().accepted > 0
+    }
+
     /// What the server of this name has answered so far; `None` if there is none that answers anything.
     #[must_use]
     pub fn answered(&self, name: &str) -> Option<u64> {
-        let (_, stats) = self.http.iter().chain(&self.resp).find(|(known, _)| *known == name)?;
+        let is_it = |(known, stats): &&(&'static str, Arc<Stats>)| *known == name && self.is_there(name, stats);
+        let (_, stats) = self.http.iter().chain(&self.resp).find(is_it)?;
         Some(stats.routes().iter().map(total).sum())
     }
-}
 
-fn read(servers: &[(&'static str, Arc<Stats>)]) -> Vec<Reading> {
-    let read = |(name, stats): &(&'static str, Arc<Stats>)| Reading {
-        server: name,
-        totals: stats.totals(),
-        routes: stats.routes().into_iter().filter(|route| total(route) > 0).collect(),
-    };
-    servers.iter().map(read).collect()
+    fn read(&self, servers: &[(&'static str, Arc<Stats>)]) -> Vec<Reading> {
+        let read = |(name, stats): &(&'static str, Arc<Stats>)| Reading {
+            server: name,
+            totals: stats.totals(),
+            routes: stats.routes().into_iter().filter(|route| total(route) > 0).collect(),
+        };
+        servers.iter().filter(|(name, stats)| self.is_there(name, stats)).map(read).collect()
+    }
 }
 
 struct Reading {
@@ -106,7 +121,7 @@ fn total(route: &RouteTotals) -> u64 {
 
 impl Family for Servers {
     fn write(&self, families: &mut Families<'_>) -> fmt::Result {
-        let (http, resp, streams) = (read(&self.http), read(&self.resp), read(&self.streams));
+        let (http, resp, streams) = (self.read(&self.http), self.read(&self.resp), self.read(&self.streams));
         connections(families, &[&http, &resp, &streams])?;
         handshakes(families, &[&http, &resp, &streams])?;
         answers(families, &HTTP, &http)?;

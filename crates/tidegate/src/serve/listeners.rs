@@ -1,0 +1,396 @@
+//! The listeners that come and go while a process runs, and what becomes of them when the file is loaded again.
+//!
+//! ```text
+//!   Config ──Listening::wanted──▶ wanted ─┐
+//!                                         ├─compare─▶ itself ──────▶ as it is, by its new place
+//!                        open, before ────┘           another ─────▶ the same sockets, another server
+//!                                                     kernel ──────▶ new sockets
+//!                                                     (in none) ───▶ closed: drains by itself
+//! ```
+//!
+//! A service says what it wants by [`Listening`], and gives what serves one listener by [`ServeListener`]. All that can fail
+//! is done by [`OpenListeners::prepare`], which changes nothing: it binds new addresses and reads the TLS of what is opened.
+//! [`OpenListeners::commit`] cannot fail.
+//!
+//! A listener whose TLS, proxies or service changes at its address gets another server at the sockets that are there: it
+//! accepts from the same queue when the server before it no longer does, so that no connection is refused, and it works for the
+//! sockets of a service manager, too. For this a second handle of each open socket is kept. The handles are dropped when the
+//! process drains: otherwise the kernel would go on taking connections that nobody accepts. Rejected: to bind beside the old
+//! sockets, since the kernel goes on giving connections to those until they are closed.
+//!
+//! What drains here has no grace before it stops accepting: no probe speaks of one listener.
+//!
+//! Deliberately absent: the listeners of the edge, of registrations and of the intake, which are bound at the start alone.
+
+mod compare;
+mod secured;
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tidegate_algorithms::policy::Mistake;
+use tidegate_net::drain::{Drain, DrainTiming, Stage};
+use tidegate_net::listen::{ListenConfig, Listeners};
+use tidegate_net::runtime::Cores;
+use tidegate_net::tls::NamedCertificates;
+
+use super::StartError;
+use super::standalone::{Door, tls_of};
+use crate::config::{Config, Listener, Secured, Settings, clash, listen_addresses, load_tls_of};
+pub(super) use compare::{DeclaredListener, ListenerTerms};
+use compare::{SocketsFrom, compare};
+pub use secured::SecuredListeners;
+
+/// What serves one listener.
+pub(super) trait ServeListener: fmt::Debug + Send + Sync {
+    /// Begins to accept from `sockets`, until `drain` closes them.
+    fn serve(&self, sockets: Listeners, drain: Drain, cores: &Cores);
+}
+
+/// A listener that is to be there.
+#[derive(Clone, Debug)]
+pub(super) struct WantedListener {
+    pub(super) declared: DeclaredListener,
+    pub(super) server: Arc<dyn ServeListener>,
+}
+
+/// A service whose listeners come and go while it runs.
+pub(super) trait Listening: fmt::Debug + Send + Sync {
+    /// Its listeners by `config`.
+    fn wanted(&self, config: &Config) -> Vec<WantedListener>;
+}
+
+/// What does not change while a process runs.
+#[derive(Debug)]
+pub(super) struct ListenGround {
+    pub(super) workers: NonZeroUsize,
+    pub(super) share_ports: bool,
+    /// The drain of the process.
+    pub(super) drain: Drain,
+    pub(super) timing: DrainTiming,
+    /// Certificates that are ordered, if any are.
+    pub(super) ordered: Option<NamedCertificates>,
+}
+
+/// The sockets that were bound at the start.
+#[derive(Debug, Default)]
+pub(super) struct BoundSockets(Vec<(Listener, Listeners)>);
+
+impl BoundSockets {
+    /// Those of `first`, and those of all other listeners that `services` want.
+    pub(super) fn bind(
+        first: Vec<(Listener, Listeners)>,
+        services: &[&dyn Listening],
+        config: &Config,
+        door: &mut Door<'_>,
+    ) -> Result<Self, StartError> {
+        let mut bound = Self(first);
+        for wanted in services.iter().flat_map(|service| service.wanted(config)) {
+            let DeclaredListener { listener, address, .. } = wanted.declared;
+            bound.0.push((listener, door.listeners(listener, address)?));
+        }
+        Ok(bound)
+    }
+
+    /// Where this one is, with the real port.
+    pub(super) fn address(&self, listener: Listener) -> Option<SocketAddr> {
+        self.of_server(listener.server()).find(|(it, _)| *it == listener).map(|(_, address)| address)
+    }
+
+    /// The listeners of a server, with their addresses.
+    pub(super) fn of_server(&self, server: &'static str) -> impl Iterator<Item = (Listener, SocketAddr)> {
+        let of_server = self.0.iter().filter(move |(listener, _)| listener.server() == server);
+        of_server.map(|(listener, sockets)| (*listener, sockets.address()))
+    }
+}
+
+/// A listener that is open.
+#[derive(Debug)]
+struct OpenListener {
+    wanted: WantedListener,
+    /// A second handle of its sockets, for who takes them over.
+    spare: Listeners,
+    drain: Drain,
+}
+
+/// The listeners that are open.
+#[derive(Debug)]
+pub(super) struct OpenListeners {
+    ground: ListenGround,
+    services: Vec<Box<dyn Listening>>,
+    secured: SecuredListeners,
+    /// Of listeners that are bound at the start alone, with the paths of their settings.
+    fixed: Vec<(String, SocketAddr)>,
+    open: Mutex<Vec<OpenListener>>,
+    settings: Mutex<Settings>,
+}
+
+/// A listener of the next configuration.
+#[derive(Debug)]
+enum ReadyListener {
+    Kept(usize, DeclaredListener),
+    Opened(Box<OpenedListener>),
+}
+
+/// A listener that is ready to be served.
+#[derive(Debug)]
+struct OpenedListener {
+    wanted: WantedListener,
+    sockets: Listeners,
+    spare: Listeners,
+    /// The open one whose sockets these are.
+    taken_from: Option<usize>,
+}
+
+/// All listeners of the next configuration, ready to be served. Dropping it leaves all as it was.
+#[derive(Debug)]
+pub(super) struct ReadyListeners {
+    listeners: Vec<ReadyListener>,
+    secured: Vec<Secured>,
+    settings: Settings,
+}
+
+impl OpenListeners {
+    /// Of these services, by the configuration that the process starts with. None is open yet.
+    pub(super) fn new(
+        ground: ListenGround,
+        services: Vec<Box<dyn Listening>>,
+        secured: SecuredListeners,
+        config: &Config,
+    ) -> Self {
+        let wanted = services.iter().flat_map(|service| service.wanted(config));
+        let own: Vec<String> = wanted.map(|it| it.declared.listener.path("listen")).collect();
+        let fixed = listen_addresses(config).into_iter().filter(|(path, _)| !own.contains(path));
+        let (fixed, settings) = (fixed.collect(), Mutex::new(config.settings.clone()));
+        Self { ground, services, secured, fixed, open: Mutex::default(), settings }
+    }
+
+    /// The settings by which the open listeners listen.
+    pub(super) fn settings(&self) -> Settings {
+        self.settings.lock().clone()
+    }
+
+    /// Makes ready what was bound at the start.
+    ///
+    /// # Errors
+    /// When the operating system gives no more descriptors.
+    pub(super) fn adopt(&self, config: &Config, bound: BoundSockets) -> Result<ReadyListeners, StartError> {
+        let (mut wanted, mut listeners) = (self.wanted(config), Vec::new());
+        for (listener, sockets) in bound.0 {
+            // Invariant: what is bound is what is wanted.
+            let Some(place) = wanted.iter().position(|it| it.declared.listener == listener) else { continue };
+            let spare = sockets.try_clone().map_err(StartError::Descriptors)?;
+            let opened = OpenedListener { wanted: wanted.remove(place), sockets, spare, taken_from: None };
+            listeners.push(ReadyListener::Opened(Box::new(opened)));
+        }
+        Ok(ReadyListeners { listeners, secured: self.secured.now(), settings: self.settings() })
+    }
+
+    /// Drops what would keep sockets open that nobody accepts from. To be called before the process drains.
+    pub(super) fn release(&self) {
+        self.open.lock().clear();
+    }
+
+    fn wanted(&self, config: &Config) -> Vec<WantedListener> {
+        self.services.iter().flat_map(|service| service.wanted(config)).collect()
+    }
+
+    /// Makes ready what `config` declares. Nothing that is open changes.
+    ///
+    /// # Errors
+    /// Addresses that cannot be had, and TLS that cannot be served with.
+    pub(super) async fn prepare(&self, config: &Config) -> Result<ReadyListeners, Vec<Mistake>> {
+        let wanted = self.wanted(config);
+        let before: Vec<_> = self.open.lock().iter().map(|it| it.wanted.declared.clone()).collect();
+        let after: Vec<&DeclaredListener> = wanted.iter().map(|it| &it.declared).collect();
+        let from = compare(&before, &after);
+        let is_opened = |from: &SocketsFrom| !matches!(from, SocketsFrom::Itself(_));
+        let opened = after.iter().zip(&from).filter(|(_, from)| is_opened(from));
+        let opened: Vec<&DeclaredListener> = opened.map(|(it, _)| *it).collect();
+        self.expect_orders(&opened)?;
+        let loaded = self.load(config, opened.iter().map(|it| it.listener).collect()).await?;
+        let secured = self.secured_after(&before, &after, &from, loaded);
+        let (mut listeners, mut mistakes) = (Vec::with_capacity(wanted.len()), Vec::new());
+        for (wanted, from) in wanted.into_iter().zip(from) {
+            match self.ready(wanted, from, &before, &secured) {
+                Ok(ready) => listeners.push(ready),
+                Err(mistake) => mistakes.push(mistake),
+            }
+        }
+        let settings = config.settings.clone();
+        if mistakes.is_empty() { Ok(ReadyListeners { listeners, secured, settings }) } else { Err(mistakes) }
+    }
+
+    /// Refuses a listener that shows ordered certificates where none are ordered.
+    fn expect_orders(&self, opened: &[&DeclaredListener]) -> Result<(), Vec<Mistake>> {
+        if self.ground.ordered.is_some() {
+            return Ok(());
+        }
+        let showing = opened.iter().filter(|it| it.terms.has_acme()).map(|it| Mistake {
+            pointer: pointer(&it.listener.path("tls_acme")),
+            problem: "is true, and the settings of acme take effect at the next start".to_owned(),
+            accepted: "false until then".to_owned(),
+        });
+        let mistakes: Vec<Mistake> = showing.collect();
+        if mistakes.is_empty() { Ok(()) } else { Err(mistakes) }
+    }
+
+    /// Reads the TLS of these listeners.
+    async fn load(&self, config: &Config, opened: Vec<Listener>) -> Result<Vec<Secured>, Vec<Mistake>> {
+        let (config, named) = (config.clone(), self.ground.ordered.clone().unwrap_or_default());
+        let read = move || load_tls_of(&config, &named, |listener| opened.contains(&listener));
+        let mistake = |pointer: String, problem: String| Mistake {
+            pointer,
+            problem,
+            accepted: "files that TLS can be served with".to_owned(),
+        };
+        match tokio::task::spawn_blocking(read).await {
+            Ok(Ok(loaded)) => Ok(loaded),
+            Ok(Err(mistakes)) => {
+                Err(mistakes.into_iter().map(|it| mistake(pointer(&it.path), it.error.to_string())).collect())
+            }
+            Err(error) => Err(vec![mistake(String::new(), error.to_string())]),
+        }
+    }
+
+    /// The TLS that is in force afterwards: what was loaded, and what stays, by its new place.
+    fn secured_after(
+        &self,
+        before: &[DeclaredListener],
+        after: &[&DeclaredListener],
+        from: &[SocketsFrom],
+        loaded: Vec<Secured>,
+    ) -> Vec<Secured> {
+        let known = self.secured.now();
+        let kept = after.iter().zip(from).filter_map(|(wanted, from)| {
+            let SocketsFrom::Itself(place) = from else { return None };
+            let secured = known.iter().find(|it| it.listener == before[*place].listener)?;
+            Some(Secured { listener: wanted.listener, ..secured.clone() })
+        });
+        let is_elsewhere = |it: &&Secured| !before.iter().any(|open| open.listener == it.listener);
+        let elsewhere = known.iter().filter(is_elsewhere).cloned();
+        kept.chain(loaded).chain(elsewhere).collect()
+    }
+
+    fn ready(
+        &self,
+        wanted: WantedListener,
+        from: SocketsFrom,
+        before: &[DeclaredListener],
+        secured: &[Secured],
+    ) -> Result<ReadyListener, Mistake> {
+        let DeclaredListener { listener, address, .. } = wanted.declared;
+        let refused = |why: &dyn fmt::Display| Mistake {
+            pointer: pointer(&listener.path("listen")),
+            problem: format!("cannot be opened: {why}"),
+            accepted: "an address of this machine that is free".to_owned(),
+        };
+        let (sockets, taken_from) = match from {
+            SocketsFrom::Itself(place) => return Ok(ReadyListener::Kept(place, wanted.declared)),
+            SocketsFrom::Another(place) => {
+                let taken = self.open.lock().get(place).map(|open| open.spare.try_clone());
+                let taken = taken.ok_or_else(|| refused(&"this process is stopping"))?;
+                (taken.map_err(|error| refused(&error))?, Some(place))
+            }
+            SocketsFrom::Kernel => (self.bind(address, before).map_err(|why| refused(&why))?, None),
+        };
+        let spare = sockets.try_clone().map_err(|error| refused(&error))?;
+        let sockets = sockets.with_tls(tls_of(secured, listener));
+        Ok(ReadyListener::Opened(Box::new(OpenedListener { wanted, sockets, spare, taken_from })))
+    }
+
+    /// Binds `address` beside those that are open, or says why not.
+    fn bind(&self, address: SocketAddr, open: &[DeclaredListener]) -> Result<Listeners, String> {
+        if let Some(problem) = clash(&self.fixed, address) {
+            return Err(format!("it {problem}, which stays until the next start"));
+        }
+        // One for all addresses and one for a single address are open side by side for a moment.
+        let open: Vec<_> = open.iter().map(|open| (String::new(), open.address)).collect();
+        let share_port = self.ground.share_ports || clash(&open, address).is_some();
+        let config = ListenConfig { share_port, ..ListenConfig::new(address, self.ground.workers) };
+        Listeners::bind(&config).map_err(|error| error.to_string())
+    }
+
+    /// Begins to serve at the start.
+    pub(super) fn start(&self, ready: ReadyListeners, cores: &Cores) {
+        for ready in ready.listeners {
+            if let ReadyListener::Opened(opened) = ready {
+                self.serve(*opened, cores);
+            }
+        }
+    }
+
+    /// Serves what is ready, and closes what is not in it.
+    pub(super) fn commit(&self, ready: ReadyListeners, cores: &Cores) {
+        let ReadyListeners { listeners, secured, settings } = ready;
+        self.secured.replace(secured);
+        *self.settings.lock() = settings;
+        let before = std::mem::take(&mut *self.open.lock());
+        let mut before: Vec<Option<OpenListener>> = before.into_iter().map(Some).collect();
+        for ready in listeners {
+            match ready {
+                ReadyListener::Kept(place, declared) => {
+                    if let Some(mut kept) = before.get_mut(place).and_then(Option::take) {
+                        kept.wanted.declared = declared;
+                        self.open.lock().push(kept);
+                    }
+                }
+                ReadyListener::Opened(opened) => {
+                    if let Some(taken) = opened.taken_from.and_then(|place| before.get(place)?.as_ref()) {
+                        taken.drain.hand_on();
+                        taken.drain.advance(Stage::Closed);
+                    }
+                    let (listener, address) =
+                        (opened.wanted.declared.listener.label(), opened.sockets.address());
+                    tracing::info!(listener, %address, "a listener is opened");
+                    self.serve(*opened, cores);
+                }
+            }
+        }
+        for closed in before.into_iter().flatten() {
+            self.close(closed, cores);
+        }
+    }
+
+    fn serve(&self, opened: OpenedListener, cores: &Cores) {
+        let OpenedListener { wanted, sockets, spare, .. } = opened;
+        let drain = self.ground.drain.part();
+        wanted.server.serve(sockets, drain.clone(), cores);
+        self.open.lock().push(OpenListener { wanted, spare, drain });
+    }
+
+    fn close(&self, closed: OpenListener, cores: &Cores) {
+        let OpenListener { wanted, spare, drain } = closed;
+        let (listener, address) = (wanted.declared.listener.label(), spare.address());
+        tracing::info!(listener, %address, "a listener is closed: its connections drain");
+        // Without the spare handle, the accept loops close the sockets.
+        drop(spare);
+        let timing = DrainTiming { grace: Duration::ZERO, ..self.ground.timing };
+        cores.spawn_on(0, async move {
+            let aborted = drain.run(timing).await.aborted;
+            if aborted > 0 {
+                tracing::warn!(listener, %address, aborted, "connections of a closed listener were cut at the deadline");
+            }
+        });
+    }
+}
+
+/// A path of the configuration, as a mistake says where it is.
+fn pointer(path: &str) -> String {
+    format!("/{}", path.replace(['.', '['], "/").replace(']', ""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mistake_says_where_the_listener_stands() {
+        assert_eq!(pointer("gateway.listener[2].listen"), "/gateway/listener/2/listen");
+        assert_eq!(pointer("grpc.listen"), "/grpc/listen");
+    }
+}
