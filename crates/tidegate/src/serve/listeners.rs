@@ -32,6 +32,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tidegate_admin::Servers;
 use tidegate_algorithms::policy::Mistake;
 use tidegate_net::drain::{Drain, DrainTiming, Stage};
 use tidegate_net::listen::{ListenConfig, Listeners};
@@ -76,6 +77,9 @@ pub(super) struct ListenGround {
     pub(super) ordered: Option<NamedCertificates>,
 }
 
+/// Listeners of servers that may have none at the start.
+const COMING: [Listener; 3] = [Listener::GRPC, Listener::RESP, Listener::gateway(0)];
+
 /// The sockets that were bound at the start.
 #[derive(Debug, Default)]
 pub(super) struct BoundSockets(Vec<(Listener, Listeners)>);
@@ -96,15 +100,21 @@ impl BoundSockets {
         Ok(bound)
     }
 
-    /// Where this one is, with the real port.
-    pub(super) fn address(&self, listener: Listener) -> Option<SocketAddr> {
-        self.of_server(listener.server()).find(|(it, _)| *it == listener).map(|(_, address)| address)
+    /// `servers` without those that have no listener, as long as nobody has connected to them.
+    pub(super) fn counted(&self, servers: Servers) -> Servers {
+        let absent = COMING.into_iter().filter(|listener| self.addresses(listener.server()).is_empty());
+        absent.fold(servers, |servers, listener| servers.once_used(listener.server()))
     }
 
-    /// The listeners of a server, with their addresses.
-    pub(super) fn of_server(&self, server: &'static str) -> impl Iterator<Item = (Listener, SocketAddr)> {
-        let of_server = self.0.iter().filter(move |(listener, _)| listener.server() == server);
-        of_server.map(|(listener, sockets)| (*listener, sockets.address()))
+    /// Where this one is, with the real port.
+    pub(super) fn address(&self, listener: Listener) -> Option<SocketAddr> {
+        self.0.iter().find(|(it, _)| *it == listener).map(|(_, sockets)| sockets.address())
+    }
+
+    /// Where all listeners of a server are.
+    pub(super) fn addresses(&self, server: &'static str) -> Vec<SocketAddr> {
+        let of_server = self.0.iter().filter(|(listener, _)| listener.server() == server);
+        of_server.map(|(_, sockets)| sockets.address()).collect()
     }
 }
 
@@ -126,6 +136,8 @@ pub(super) struct OpenListeners {
     /// Of listeners that are bound at the start alone, with the paths of their settings.
     fixed: Vec<(String, SocketAddr)>,
     open: Mutex<Vec<OpenListener>>,
+    /// What was bound at the start, until the process serves.
+    adopted: Mutex<Vec<OpenedListener>>,
     settings: Mutex<Settings>,
 }
 
@@ -166,7 +178,8 @@ impl OpenListeners {
         let own: Vec<String> = wanted.map(|it| it.declared.listener.path("listen")).collect();
         let fixed = listen_addresses(config).into_iter().filter(|(path, _)| !own.contains(path));
         let (fixed, settings) = (fixed.collect(), Mutex::new(config.settings.clone()));
-        Self { ground, services, secured, fixed, open: Mutex::default(), settings }
+        let (open, adopted) = (Mutex::default(), Mutex::default());
+        Self { ground, services, secured, fixed, open, adopted, settings }
     }
 
     /// The settings by which the open listeners listen.
@@ -174,12 +187,17 @@ impl OpenListeners {
         self.settings.lock().clone()
     }
 
-    /// Makes ready what was bound at the start.
+    /// The listeners that have TLS at present.
+    pub(super) fn secured(&self) -> &SecuredListeners {
+        &self.secured
+    }
+
+    /// Takes what was bound at the start.
     ///
     /// # Errors
     /// When the operating system gives no more descriptors.
-    pub(super) fn adopt(&self, config: &Config, bound: BoundSockets) -> Result<ReadyListeners, StartError> {
-        let (mut wanted, mut listeners) = (self.wanted(config), Vec::new());
+    pub(super) fn adopt(&self, config: &Config, bound: BoundSockets) -> Result<(), StartError> {
+        let mut wanted = self.wanted(config);
         for (listener, sockets) in bound.0 {
             // Invariant: what is bound is what is wanted.
             let Some(place) = wanted.iter().position(|it| it.declared.listener == listener) else { continue };

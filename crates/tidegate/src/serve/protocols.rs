@@ -15,9 +15,11 @@ use tidegate_net::listen::Listeners;
 use tidegate_net::runtime::Cores;
 use tidegate_wire::rls::MAX_REQUEST_BYTES;
 
-use super::listeners::{DeclaredListener, ListenerTerms, Listening, ServeListener, WantedListener};
+use super::listeners::{
+    BoundSockets, DeclaredListener, ListenerTerms, Listening, ServeListener, WantedListener,
+};
 use super::standalone::{Door, ServerGate};
-use crate::config::{Config, Listener, TlsSettings};
+use crate::config::{Config, Listener, Settings, TlsSettings};
 
 /// What serves gRPC and RESP, each for itself, where there are listeners for them.
 #[derive(Debug)]
@@ -44,6 +46,16 @@ pub struct Addresses {
     pub resp: Option<SocketAddr>,
     /// The metrics intake, if there is one.
     pub intake: Option<SocketAddr>,
+}
+
+impl Addresses {
+    /// Those of `bound`, with the intake's.
+    pub(super) fn of(settings: &Settings, bound: &BoundSockets, intake: Option<SocketAddr>) -> Self {
+        let [http, admin, grpc, resp] =
+            [Listener::HTTP, Listener::ADMIN, Listener::GRPC, Listener::RESP].map(|it| bound.address(it));
+        // Invariant: the decision API is always bound.
+        Self { http: http.unwrap_or(settings.http.listen), admin, grpc, resp, intake }
+    }
 }
 
 impl Protocols {
