@@ -68,13 +68,27 @@ pub(super) trait Listening: fmt::Debug + Send + Sync {
 /// What does not change while a process runs.
 #[derive(Debug)]
 pub(super) struct ListenGround {
-    pub(super) workers: NonZeroUsize,
-    pub(super) share_ports: bool,
+    workers: NonZeroUsize,
+    share_ports: bool,
     /// The drain of the process.
-    pub(super) drain: Drain,
-    pub(super) timing: DrainTiming,
+    drain: Drain,
+    /// How a listener drains.
+    timing: DrainTiming,
     /// Certificates that are ordered, if any are.
-    pub(super) ordered: Option<NamedCertificates>,
+    ordered: Option<NamedCertificates>,
+}
+
+impl ListenGround {
+    pub(super) fn new(
+        settings: &Settings,
+        workers: NonZeroUsize,
+        drain: &Drain,
+        ordered: Option<NamedCertificates>,
+    ) -> Self {
+        let timing = DrainTiming::with_deadline(settings.limits.drain_deadline);
+        let timing = DrainTiming { grace: Duration::ZERO, ..timing };
+        Self { workers, share_ports: settings.runtime.share_ports, drain: drain.clone(), timing, ordered }
+    }
 }
 
 /// Listeners of servers that may have none at the start.
@@ -167,19 +181,25 @@ pub(super) struct ReadyListeners {
 }
 
 impl OpenListeners {
-    /// Of these services, by the configuration that the process starts with. None is open yet.
+    /// Of these services, with what was bound for the configuration that the process starts with. None is open yet.
+    ///
+    /// # Errors
+    /// When the operating system gives no more descriptors.
     pub(super) fn new(
         ground: ListenGround,
         services: Vec<Box<dyn Listening>>,
         secured: SecuredListeners,
         config: &Config,
-    ) -> Self {
+        bound: BoundSockets,
+    ) -> Result<Self, StartError> {
         let wanted = services.iter().flat_map(|service| service.wanted(config));
         let own: Vec<String> = wanted.map(|it| it.declared.listener.path("listen")).collect();
         let fixed = listen_addresses(config).into_iter().filter(|(path, _)| !own.contains(path));
         let (fixed, settings) = (fixed.collect(), Mutex::new(config.settings.clone()));
         let (open, adopted) = (Mutex::default(), Mutex::default());
-        Self { ground, services, secured, fixed, open, adopted, settings }
+        let listeners = Self { ground, services, secured, fixed, open, adopted, settings };
+        listeners.adopt(config, bound)?;
+        Ok(listeners)
     }
 
     /// The settings by which the open listeners listen.
@@ -192,20 +212,16 @@ impl OpenListeners {
         &self.secured
     }
 
-    /// Takes what was bound at the start.
-    ///
-    /// # Errors
-    /// When the operating system gives no more descriptors.
-    pub(super) fn adopt(&self, config: &Config, bound: BoundSockets) -> Result<(), StartError> {
+    fn adopt(&self, config: &Config, bound: BoundSockets) -> Result<(), StartError> {
         let mut wanted = self.wanted(config);
         for (listener, sockets) in bound.0 {
             // Invariant: what is bound is what is wanted.
             let Some(place) = wanted.iter().position(|it| it.declared.listener == listener) else { continue };
             let spare = sockets.try_clone().map_err(StartError::Descriptors)?;
-            let opened = OpenedListener { wanted: wanted.remove(place), sockets, spare, taken_from: None };
-            listeners.push(ReadyListener::Opened(Box::new(opened)));
+            let wanted = wanted.remove(place);
+            self.adopted.lock().push(OpenedListener { wanted, sockets, spare, taken_from: None });
         }
-        Ok(ReadyListeners { listeners, secured: self.secured.now(), settings: self.settings() })
+        Ok(())
     }
 
     /// Drops what would keep sockets open that nobody accepts from. To be called before the process drains.
@@ -333,13 +349,10 @@ impl OpenListeners {
         Listeners::bind(&config).map_err(|error| error.to_string())
     }
 
-    /// Begins to serve at the start.
-    pub(super) fn start(&self, ready: ReadyListeners, cores: &Cores) {
-        for ready in ready.listeners {
-            if let ReadyListener::Opened(opened) = ready {
-                self.serve(*opened, cores);
-            }
-        }
+    /// Begins to serve what was bound at the start.
+    pub(super) fn start(&self, cores: &Cores) {
+        let adopted = std::mem::take(&mut *self.adopted.lock());
+        adopted.into_iter().for_each(|opened| self.serve(opened, cores));
     }
 
     /// Serves what is ready, and closes what is not in it.
@@ -387,7 +400,7 @@ impl OpenListeners {
         tracing::info!(listener, %address, "a listener is closed: its connections drain");
         // Without the spare handle, the accept loops close the sockets.
         drop(spare);
-        let timing = DrainTiming { grace: Duration::ZERO, ..self.ground.timing };
+        let timing = self.ground.timing;
         cores.spawn_on(0, async move {
             let aborted = drain.run(timing).await.aborted;
             if aborted > 0 {

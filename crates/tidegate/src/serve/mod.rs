@@ -172,8 +172,7 @@ impl App {
         let events = breakers::events(&engine, &gateway, &drain);
         let tools = Tools::new(settings, &configuration, &secured, acme.as_ref(), &gateway);
         let (parts, stored) = ((&gateway, &edge, &tools), (&configuration, &*standalone));
-        let shown = Shown::new(&engine, parts, stored, &tokens, &events);
-        let apis = Apis::new(config, &shown, cores.count());
+        let apis = Apis::new(config, &Shown::new(&engine, parts, stored, &tokens, &events), cores.count());
         let gate = gate(settings, &drain, apis.stats());
         let mut door = Door::new(settings, workers, (&gate, &tls, &tokens), &mut inherited);
         let asked = (&engine, &gateway, &edge, acme.as_ref());
@@ -195,8 +194,7 @@ impl App {
         let ground = ListenGround::new(settings, workers, &drain, acme.is_some().then_some(named));
         let apis = apis.serve(settings, operator, &gate);
         let services: Vec<Box<dyn Listening>> = vec![Box::new(apis), Box::new(protocols), Box::new(proxies)];
-        let listeners = OpenListeners::new(ground, services, secured, config);
-        listeners.adopt(config, bound)?;
+        let listeners = OpenListeners::new(ground, services, secured, config, bound)?;
         Ok(Self {
             key_uses: KeyUses::new(settings, gateway.keys(), configuration.control()),
             cores,
