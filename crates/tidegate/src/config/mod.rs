@@ -100,7 +100,7 @@ pub use telemetry::{ExportFields, Ratio, ResourceAttribute, ServiceName};
 pub use tls::load_tls;
 pub(crate) use tls::{load_tls_of, stamps};
 pub(crate) use token_file::read as read_token;
-pub(crate) use tokens::unguarded;
+pub(crate) use tokens::{Unguarded, unguarded};
 pub use value::{Bytes, Durability, LogFormat, LogLevel, TomlType, Value};
 
 use document::Document;

@@ -22,6 +22,7 @@
 //!
 //! Deliberately absent: the listeners of the edge, of registrations and of the intake, which are bound at the start alone.
 
+mod bound;
 mod compare;
 mod secured;
 
@@ -32,7 +33,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tidegate_admin::Servers;
 use tidegate_algorithms::policy::Mistake;
 use tidegate_net::drain::{Drain, DrainTiming, Stage};
 use tidegate_net::listen::{ListenConfig, Listeners};
@@ -40,8 +40,9 @@ use tidegate_net::runtime::Cores;
 use tidegate_net::tls::NamedCertificates;
 
 use super::StartError;
-use super::standalone::{Door, tls_of};
+use super::standalone::tls_of;
 use crate::config::{Config, Listener, Secured, Settings, clash, listen_addresses, load_tls_of};
+pub(super) use bound::BoundSockets;
 pub(super) use compare::{DeclaredListener, ListenerTerms};
 use compare::{SocketsFrom, compare};
 pub use secured::SecuredListeners;
@@ -91,47 +92,6 @@ impl ListenGround {
     }
 }
 
-/// Listeners of servers that may have none at the start.
-const COMING: [Listener; 3] = [Listener::GRPC, Listener::RESP, Listener::gateway(0)];
-
-/// The sockets that were bound at the start.
-#[derive(Debug, Default)]
-pub(super) struct BoundSockets(Vec<(Listener, Listeners)>);
-
-impl BoundSockets {
-    /// Those of `first`, and those of all other listeners that `services` want.
-    pub(super) fn bind(
-        first: Vec<(Listener, Listeners)>,
-        services: &[&dyn Listening],
-        config: &Config,
-        door: &mut Door<'_>,
-    ) -> Result<Self, StartError> {
-        let mut bound = Self(first);
-        for wanted in services.iter().flat_map(|service| service.wanted(config)) {
-            let DeclaredListener { listener, address, .. } = wanted.declared;
-            bound.0.push((listener, door.listeners(listener, address)?));
-        }
-        Ok(bound)
-    }
-
-    /// `servers` without those that have no listener, as long as nobody has connected to them.
-    pub(super) fn counted(&self, servers: Servers) -> Servers {
-        let absent = COMING.into_iter().filter(|listener| self.addresses(listener.server()).is_empty());
-        absent.fold(servers, |servers, listener| servers.once_used(listener.server()))
-    }
-
-    /// Where this one is, with the real port.
-    pub(super) fn address(&self, listener: Listener) -> Option<SocketAddr> {
-        self.0.iter().find(|(it, _)| *it == listener).map(|(_, sockets)| sockets.address())
-    }
-
-    /// Where all listeners of a server are.
-    pub(super) fn addresses(&self, server: &'static str) -> Vec<SocketAddr> {
-        let of_server = self.0.iter().filter(|(listener, _)| listener.server() == server);
-        of_server.map(|(_, sockets)| sockets.address()).collect()
-    }
-}
-
 /// A listener that is open.
 #[derive(Debug)]
 struct OpenListener {
@@ -152,7 +112,10 @@ pub(super) struct OpenListeners {
     open: Mutex<Vec<OpenListener>>,
     /// What was bound at the start, until the process serves.
     adopted: Mutex<Vec<OpenedListener>>,
+    /// The settings by which the open ones listen.
     settings: Mutex<Settings>,
+    /// Those that drain, with the settings by which they were opened.
+    draining: Mutex<Vec<(Drain, Settings)>>,
 }
 
 /// A listener of the next configuration.
@@ -196,8 +159,8 @@ impl OpenListeners {
         let own: Vec<String> = wanted.map(|it| it.declared.listener.path("listen")).collect();
         let fixed = listen_addresses(config).into_iter().filter(|(path, _)| !own.contains(path));
         let (fixed, settings) = (fixed.collect(), Mutex::new(config.settings.clone()));
-        let (open, adopted) = (Mutex::default(), Mutex::default());
-        let listeners = Self { ground, services, secured, fixed, open, adopted, settings };
+        let (open, adopted, draining) = (Mutex::default(), Mutex::default(), Mutex::default());
+        let listeners = Self { ground, services, secured, fixed, open, adopted, settings, draining };
         listeners.adopt(config, bound)?;
         Ok(listeners)
     }
@@ -207,6 +170,14 @@ impl OpenListeners {
         self.settings.lock().clone()
     }
 
+    /// The settings of all listeners that have connections: of those that are open, and of those that drain.
+    pub(super) fn served(&self) -> Vec<Settings> {
+        let mut draining = self.draining.lock();
+        draining.retain(|(drain, _)| drain.stage() < Stage::Stopped);
+        let draining = draining.iter().map(|(_, settings)| settings.clone());
+        draining.chain([self.settings()]).collect()
+    }
+
     /// The listeners that have TLS at present.
     pub(super) fn secured(&self) -> &SecuredListeners {
         &self.secured
@@ -214,7 +185,7 @@ impl OpenListeners {
 
     fn adopt(&self, config: &Config, bound: BoundSockets) -> Result<(), StartError> {
         let mut wanted = self.wanted(config);
-        for (listener, sockets) in bound.0 {
+        for (listener, sockets) in bound.into_parts() {
             // Invariant: what is bound is what is wanted.
             let Some(place) = wanted.iter().position(|it| it.declared.listener == listener) else { continue };
             let spare = sockets.try_clone().map_err(StartError::Descriptors)?;
@@ -359,7 +330,7 @@ impl OpenListeners {
     pub(super) fn commit(&self, ready: ReadyListeners, cores: &Cores) {
         let ReadyListeners { listeners, secured, settings } = ready;
         self.secured.replace(secured);
-        *self.settings.lock() = settings;
+        let settings = std::mem::replace(&mut *self.settings.lock(), settings);
         let before = std::mem::take(&mut *self.open.lock());
         let mut before: Vec<Option<OpenListener>> = before.into_iter().map(Some).collect();
         for ready in listeners {
@@ -383,6 +354,7 @@ impl OpenListeners {
             }
         }
         for closed in before.into_iter().flatten() {
+            self.draining.lock().push((closed.drain.clone(), settings.clone()));
             self.close(closed, cores);
         }
     }
