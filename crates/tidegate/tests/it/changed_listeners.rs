@@ -99,7 +99,7 @@ fn is_gateway(address: SocketAddr) -> bool {
     get(address, "/").as_deref() == Some(SAID)
 }
 
-/// How many changes of the file were refused so far.
+/// Whether the last change of the file was refused.
 fn is_refused(service: &Tidegate) -> bool {
     let page = get(service.http, "/metrics").unwrap();
     page.contains("tidegate_config_last_reload_successful 0\n")
