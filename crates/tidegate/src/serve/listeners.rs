@@ -20,24 +20,23 @@
 //!
 //! What drains here has no grace before it stops accepting: no probe speaks of one listener.
 //!
-//! Deliberately absent: the listeners of the edge, of registrations and of the intake, which are bound at the start alone.
+//! Deliberately absent: the listeners of the edge, of registrations, of names and of StatsD, which are bound at the start alone.
 
 mod bound;
 mod compare;
+mod ground;
 mod secured;
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::num::NonZeroUsize;
 use std::sync::Arc;
-use std::time::Duration;
 
 use parking_lot::Mutex;
+use tidegate_admin::Servers;
 use tidegate_algorithms::policy::Mistake;
-use tidegate_net::drain::{Drain, DrainTiming, Stage};
-use tidegate_net::listen::{ListenConfig, Listeners};
+use tidegate_net::drain::{Drain, Stage};
+use tidegate_net::listen::Listeners;
 use tidegate_net::runtime::Cores;
-use tidegate_net::tls::NamedCertificates;
 
 use super::StartError;
 use super::standalone::tls_of;
@@ -45,6 +44,7 @@ use crate::config::{Config, Listener, Secured, Settings, clash, listen_addresses
 pub(super) use bound::BoundSockets;
 pub(super) use compare::{DeclaredListener, ListenerTerms};
 use compare::{SocketsFrom, compare};
+pub(super) use ground::ListenGround;
 pub use secured::SecuredListeners;
 
 /// What serves one listener.
@@ -64,31 +64,10 @@ pub(super) struct WantedListener {
 pub(super) trait Listening: fmt::Debug + Send + Sync {
     /// Its listeners by `config`.
     fn wanted(&self, config: &Config) -> Vec<WantedListener>;
-}
 
-/// What does not change while a process runs.
-#[derive(Debug)]
-pub(super) struct ListenGround {
-    workers: NonZeroUsize,
-    share_ports: bool,
-    /// The drain of the process.
-    drain: Drain,
-    /// How a listener drains.
-    timing: DrainTiming,
-    /// Certificates that are ordered, if any are.
-    ordered: Option<NamedCertificates>,
-}
-
-impl ListenGround {
-    pub(super) fn new(
-        settings: &Settings,
-        workers: NonZeroUsize,
-        drain: &Drain,
-        ordered: Option<NamedCertificates>,
-    ) -> Self {
-        let timing = DrainTiming::with_deadline(settings.limits.drain_deadline);
-        let timing = DrainTiming { grace: Duration::ZERO, ..timing };
-        Self { workers, share_ports: settings.runtime.share_ports, drain: drain.clone(), timing, ordered }
+    /// `servers` and what its own count, unless they are counted elsewhere.
+    fn counted(&self, servers: Servers) -> Servers {
+        servers
     }
 }
 
@@ -313,11 +292,7 @@ impl OpenListeners {
         if let Some(problem) = clash(&self.fixed, address) {
             return Err(format!("it {problem}, which stays until the next start"));
         }
-        // One for all addresses and one for a single address are open side by side for a moment.
-        let open: Vec<_> = open.iter().map(|open| (String::new(), open.address)).collect();
-        let share_port = self.ground.share_ports || clash(&open, address).is_some();
-        let config = ListenConfig { share_port, ..ListenConfig::new(address, self.ground.workers) };
-        Listeners::bind(&config).map_err(|error| error.to_string())
+        self.ground.bind(address, open).map_err(|error| error.to_string())
     }
 
     /// Begins to serve what was bound at the start.

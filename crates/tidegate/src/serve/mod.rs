@@ -32,6 +32,7 @@ mod gateway;
 mod history;
 mod inherited;
 mod intake;
+mod intake_listener;
 mod intake_metrics;
 mod intake_policies;
 mod intake_reader;
@@ -188,12 +189,11 @@ impl App {
             (secured.clone(), acme.as_ref(), wired.ingestion.as_ref()),
             (settings, status.clone()),
         )?;
-        let Wired { protocols, proxies, bound, edges, ingestion } = wired;
-        let addresses = Addresses::of(settings, &bound, ingestion.as_ref().map(ServedIntake::address));
+        let Wired { mut services, bound, edges, ingestion } = wired;
+        let addresses = Addresses::of(settings, &bound);
         let gateway_addresses = bound.addresses(Listener::gateway(0).server());
         let ground = ListenGround::new(settings, workers, &drain, acme.is_some().then_some(named));
-        let apis = apis.serve(settings, operator, &gate);
-        let services: Vec<Box<dyn Listening>> = vec![Box::new(apis), Box::new(protocols), Box::new(proxies)];
+        services.push(Box::new(apis.serve(settings, operator, &gate)));
         let listeners = OpenListeners::new(ground, services, secured, config, bound)?;
         Ok(Self {
             key_uses: KeyUses::new(settings, gateway.keys(), configuration.control()),
@@ -317,9 +317,9 @@ fn engine(
 
 /// The services that are wired by hand, with their sockets.
 struct Wired {
-    protocols: Protocols,
-    proxies: Proxies,
-    /// Those of the APIs and of the two above.
+    /// Those whose listeners come and go, but for the APIs.
+    services: Vec<Box<dyn Listening>>,
+    /// Theirs, and those of the APIs.
     bound: BoundSockets,
     edges: EdgeServers,
     ingestion: Option<ServedIntake>,
@@ -336,21 +336,21 @@ fn bind(
     apis: Vec<(Listener, Listeners)>,
     door: &mut Door<'_>,
 ) -> Result<Wired, StartError> {
-    let protocols = Protocols::new(engine, door);
-    let proxies = Proxies::new(gateway, acme, door);
-    Ok(Wired {
-        bound: BoundSockets::bind(apis, &[&protocols, &proxies], config, door)?,
-        protocols,
-        proxies,
-        edges: EdgeServers::bind(config, (edge, configuration, engine), door)?,
-        ingestion: ServedIntake::bind(config, engine, door)?,
-    })
+    let ingestion = ServedIntake::bind(config, engine, door)?;
+    let intake = ingestion.as_ref().map(|ingestion| Box::new(ingestion.listening()) as Box<dyn Listening>);
+    let mut services: Vec<Box<dyn Listening>> =
+        vec![Box::new(Protocols::new(engine, door)), Box::new(Proxies::new(gateway, acme, door))];
+    services.extend(intake);
+    let bound = BoundSockets::bind(apis, &services, config, door)?;
+    let edges = EdgeServers::bind(config, (edge, configuration, engine), door)?;
+    Ok(Wired { services, bound, edges, ingestion })
 }
 
 impl Wired {
     /// `servers` and what all services count.
     fn counted(&self, servers: Servers, standalone: &[Box<dyn BoundService>]) -> Servers {
-        let servers = self.bound.counted(self.proxies.counted(self.protocols.counted(servers)));
+        let servers = self.services.iter().fold(servers, |servers, it| it.counted(servers));
+        let servers = self.bound.counted(servers);
         let own = self.ingestion.as_ref().map(|it| it as &dyn BoundService);
         let fixed = [&self.edges as &dyn BoundService].into_iter().chain(own);
         fixed.chain(standalone.iter().map(|it| &**it)).fold(servers, |servers, it| it.counted(servers))

@@ -49,10 +49,10 @@ pub struct Addresses {
 }
 
 impl Addresses {
-    /// Those of `bound`, with the intake's.
-    pub(super) fn of(settings: &Settings, bound: &BoundSockets, intake: Option<SocketAddr>) -> Self {
-        let [http, admin, grpc, resp] =
-            [Listener::HTTP, Listener::ADMIN, Listener::GRPC, Listener::RESP].map(|it| bound.address(it));
+    /// Those of `bound`.
+    pub(super) fn of(settings: &Settings, bound: &BoundSockets) -> Self {
+        let listeners = [Listener::HTTP, Listener::ADMIN, Listener::GRPC, Listener::RESP, Listener::INTAKE];
+        let [http, admin, grpc, resp, intake] = listeners.map(|listener| bound.address(listener));
         // Invariant: the decision API is always bound.
         Self { http: http.unwrap_or(settings.http.listen), admin, grpc, resp, intake }
     }
@@ -76,12 +76,6 @@ impl Protocols {
             resp_tokens: door.tokens.resp.clone(),
             resp_config: RespConfig { command_timeout: door.head_timeout, ..RespConfig::default() },
         }
-    }
-
-    /// `servers` and what these count.
-    pub(super) fn counted(&self, servers: Servers) -> Servers {
-        let servers = servers.with(Listener::GRPC.server(), self.grpc.stats());
-        servers.with_resp(Listener::RESP.server(), self.resp.stats())
     }
 
     fn grpc(&self) -> Arc<dyn ServeListener> {
@@ -120,6 +114,11 @@ impl Listening for Protocols {
             server: self.resp(),
         });
         grpc.into_iter().chain(resp).collect()
+    }
+
+    fn counted(&self, servers: Servers) -> Servers {
+        let servers = servers.with(Listener::GRPC.server(), self.grpc.stats());
+        servers.with_resp(Listener::RESP.server(), self.resp.stats())
     }
 }
 

@@ -97,11 +97,6 @@ impl Proxies {
             head_timeout: door.head_timeout,
         }
     }
-
-    /// `servers` and what these count.
-    pub(super) fn counted(&self, servers: Servers) -> Servers {
-        servers.with(Listener::gateway(0).server(), self.gate.stats())
-    }
 }
 
 impl Listening for Proxies {
@@ -125,6 +120,10 @@ impl Listening for Proxies {
             }),
         };
         config.listeners.iter().enumerate().map(wanted).collect()
+    }
+
+    fn counted(&self, servers: Servers) -> Servers {
+        servers.with(Listener::gateway(0).server(), self.gate.stats())
     }
 }
 

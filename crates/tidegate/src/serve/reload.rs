@@ -2,7 +2,7 @@
 //!
 //! What a service declares changes at once, and the service says in the log what changed; so do tokens, what the
 //! edge's listeners do with connections, the intake's alert rules, webhook and forwards, and the listeners of the decision and
-//! admin APIs, of gRPC, of RESP and of the gateway, with their TLS ([`super::listeners`]). Other settings are read once,
+//! admin APIs, of gRPC, of RESP, of the intake and of the gateway, with their TLS ([`super::listeners`]). Other settings are read once,
 //! at start: a changed one is named in the log, with both values, and the advice to restart.
 //!
 //! What can fail comes first, and changes nothing: addresses are bound, files of TLS are read, documents are compared with what
@@ -58,17 +58,19 @@ pub async fn apply(app: &App, started_with: &Config, config: &Config) -> Result<
 }
 
 /// The settings in force, with those of `wanted` that listeners are opened by without a restart. Whether the admin API has
-/// a listener of its own stays as it is.
+/// a listener of its own, and whether there is an intake, stays as it is.
 fn listening(in_force: &Settings, wanted: &Settings) -> Settings {
     let mut next = in_force.clone();
     let (http, admin) = (&wanted.http, &wanted.admin);
     next.http.listen = http.listen;
     next.http.tls = http.tls.clone();
+    let (grpc, resp, intake) = (&wanted.grpc, &wanted.resp, &wanted.intake);
     if next.admin.listen.is_some() && admin.listen.is_some() {
-        next.admin.listen = admin.listen;
-        next.admin.tls = admin.tls.clone();
+        (next.admin.listen, next.admin.tls) = (admin.listen, admin.tls.clone());
     }
-    let (grpc, resp) = (&wanted.grpc, &wanted.resp);
+    if next.intake.listen.is_some() && intake.listen.is_some() {
+        (next.intake.listen, next.intake.tls) = (intake.listen, intake.tls.clone());
+    }
     (next.grpc.listen, next.grpc.tls) = (grpc.listen, grpc.tls.clone());
     (next.resp.listen, next.resp.tls) = (resp.listen, resp.tls.clone());
     next

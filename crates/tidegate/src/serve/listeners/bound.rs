@@ -21,7 +21,7 @@ impl BoundSockets {
     /// Those of `first`, and those of all other listeners that `services` want.
     pub(in crate::serve) fn bind(
         first: Vec<(Listener, Listeners)>,
-        services: &[&dyn Listening],
+        services: &[Box<dyn Listening>],
         config: &Config,
         door: &mut Door<'_>,
     ) -> Result<Self, StartError> {
