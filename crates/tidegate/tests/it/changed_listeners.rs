@@ -264,26 +264,37 @@ fn is_redis(address: SocketAddr) -> bool {
     stream.write_all(b"PING\r\n").is_ok() && stream.read_exact(&mut pong).is_ok() && &pong == b"+PONG\r\n"
 }
 
+/// Whether HTTP/1.1 is spoken there.
+fn is_http(address: SocketAddr) -> bool {
+    get(address, "/nothing").is_some()
+}
+
 #[test]
-fn grpc_and_resp_exchange_their_ports_and_are_turned_off() {
-    let (http, first, second) = (free(), free(), free());
-    let text = |grpc: &str, resp: &str| {
-        format!("http.listen = \"{http}\"\ngrpc.listen = \"{grpc}\"\nresp.listen = \"{resp}\"\n")
+fn grpc_resp_and_the_intake_exchange_their_ports_and_two_are_turned_off() {
+    let (http, addresses) = (free(), [free(), free(), free()]);
+    let [one, two, three] = addresses.map(|address| address.to_string());
+    let text = |grpc: &str, resp: &str, intake: &str| {
+        format!(
+            "http.listen = \"{http}\"\ngrpc.listen = \"{grpc}\"\nresp.listen = \"{resp}\"\nintake.listen = \"{intake}\"\n"
+        )
     };
     let data = tempfile::tempdir().unwrap();
-    let (one, other) = (first.to_string(), second.to_string());
-    fs::write(data.path().join("t.toml"), text(&one, &other)).unwrap();
+    fs::write(data.path().join("t.toml"), text(&one, &two, &three)).unwrap();
     // What the environment says is never changed by the file.
     let mut command = Command::new("env");
-    command.args(["-u", "TIDEGATE_GRPC_LISTEN", "-u", "TIDEGATE_RESP_LISTEN"]);
-    command.arg(env!("CARGO_BIN_EXE_tidegate")).args(["serve", "--config", "t.toml"]);
+    let unset = ["GRPC", "RESP", "INTAKE"].map(|listener| format!("--unset=TIDEGATE_{listener}_LISTEN"));
+    command.args(unset).arg(env!("CARGO_BIN_EXE_tidegate")).args(["serve", "--config", "t.toml"]);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let service = Tidegate::spawn(data, command, &[]);
-    assert!(is_redis(second) && !is_redis(first));
-    rewrite(&service, &text(&other, &one));
-    until("they are exchanged", || is_redis(first) && !is_redis(second));
-    rewrite(&service, &text("off", "off"));
-    until("both are closed", || [first, second].iter().all(|address| TcpStream::connect(address).is_err()));
+    assert!(is_redis(addresses[1]) && is_http(addresses[2]));
+    rewrite(&service, &text(&two, &three, &one));
+    until("they are exchanged", || is_redis(addresses[2]) && is_http(addresses[0]));
+    assert!(!is_redis(addresses[1]) && !is_http(addresses[1]), "gRPC is there");
+    rewrite(&service, &text("off", "off", &one));
+    let off = [addresses[1], addresses[2]];
+    until("two are closed", || off.iter().all(|address| TcpStream::connect(address).is_err()));
+    assert!(is_http(addresses[0]));
     service.signal("TERM");
-    assert!(service.wait().status.success());
+    let ended = service.wait();
+    assert!(ended.status.success() && !ended.output.contains("at the next start"), "{}", ended.output);
 }
