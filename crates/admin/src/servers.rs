@@ -252,6 +252,7 @@ mod tests {
     use super::*;
     use crate::Metrics;
     use crate::exposition::Exposition;
+    use std::sync::atomic::Ordering::Relaxed;
     use std::time::Duration;
     use tidegate_net::stats::Route;
 
@@ -275,5 +276,19 @@ mod tests {
             assert!(page.lines().any(|printed| printed == line), "{line}\nis not in\n{page}");
         }
         assert!(!page.contains("other\",status"), "a route that answered nothing is not shown");
+    }
+
+    #[test]
+    fn a_server_that_may_never_have_a_listener_is_shown_once_it_had_a_connection() {
+        let stats = Arc::new(Stats::new(1, &["other"]));
+        let servers = Servers::default().with("grpc", Arc::clone(&stats)).once_used("grpc");
+        let mut metrics = Metrics::new();
+        metrics.register(servers.clone());
+        assert!(!metrics.page(Exposition::OpenMetrics).contains("server=\"grpc\""));
+        assert_eq!(servers.answered("grpc"), None);
+        stats.core(0).connections.accepted.fetch_add(1, Relaxed);
+        let page = metrics.page(Exposition::OpenMetrics);
+        assert!(page.contains("tidegate_connections_accepted_total{server=\"grpc\"} 1\n"), "{page}");
+        assert_eq!(servers.answered("grpc"), Some(0));
     }
 }
