@@ -94,7 +94,8 @@ impl Servers {
     /// What the server of this name has answered so far; `None` if there is none that answers anything.
     #[must_use]
     pub fn answered(&self, name: &str) -> Option<u64> {
-        let is_it = |(known, stats): &&(&'static str, Arc<Stats>)| *known == name && self.is_there(name, stats);
+        let is_it =
+            |(known, stats): &&(&'static str, Arc<Stats>)| *known == name && self.is_there(name, stats);
         let (_, stats) = self.http.iter().chain(&self.resp).find(is_it)?;
         Some(stats.routes().iter().map(total).sum())
     }
