@@ -190,7 +190,7 @@ impl App {
             (settings, status.clone()),
         )?;
         let Wired { mut services, bound, edges, ingestion } = wired;
-        let addresses = Addresses::of(settings, &bound);
+        let addresses = Addresses::bound(settings, &bound);
         let gateway_addresses = bound.addresses(Listener::gateway(0).server());
         let ground = ListenGround::new(settings, workers, &drain, acme.is_some().then_some(named));
         services.push(Box::new(apis.serve(settings, operator, &gate)));

@@ -49,8 +49,8 @@ pub struct Addresses {
 }
 
 impl Addresses {
-    /// Those of `bound`.
-    pub(super) fn of(settings: &Settings, bound: &BoundSockets) -> Self {
+    /// Those of the start.
+    pub(super) fn bound(settings: &Settings, bound: &BoundSockets) -> Self {
         let listeners = [Listener::HTTP, Listener::ADMIN, Listener::GRPC, Listener::RESP, Listener::INTAKE];
         let [http, admin, grpc, resp, intake] = listeners.map(|listener| bound.address(listener));
         // Invariant: the decision API is always bound.
