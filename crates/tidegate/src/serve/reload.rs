@@ -102,3 +102,51 @@ fn are_open(open: &[ListenerConfig], config: &[ListenerConfig]) -> bool {
     };
     open.len() == config.len() && open.iter().all(|one| config.iter().any(|other| is_open(one, other)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Flags, load};
+
+    const TOKEN: (&str, &str) = ("TIDEGATE_ADMIN_TOKEN", "the-token-of-the-operator");
+
+    fn config(environment: &[(&str, &str)]) -> Config {
+        load(None, &environment.iter().copied().collect(), &Flags::default()).unwrap().config
+    }
+
+    #[test]
+    fn fault_45_a_public_address_and_its_token_are_not_given_up_at_once() {
+        let public = config(&[("TIDEGATE_HTTP_LISTEN", "0.0.0.0:4000"), TOKEN]).settings;
+        let moved = config(&[("TIDEGATE_HTTP_LISTEN", "127.0.0.1:4000"), TOKEN]).settings;
+        let bare = config(&[("TIDEGATE_HTTP_LISTEN", "127.0.0.1:4000")]);
+        let access = Access::new(&bare.settings, &bare.tokens);
+        let refused = |served: &[Settings]| expect_guarded(served, &bare.settings, &access).err();
+        let mistakes = refused(&[public.clone()]).unwrap();
+        assert_eq!((mistakes.len(), &*mistakes[0].pointer), (1, "/http/listen"));
+        assert!(mistakes[0].problem.contains("change the address first"), "{mistakes:?}");
+        assert!(refused(&[public, moved.clone()]).is_some(), "the public one still drains");
+        assert!(refused(&[moved]).is_none());
+    }
+
+    #[test]
+    fn whether_there_is_a_listener_of_the_admin_api_or_an_intake_stays_as_it_is() {
+        let without = config(&[("TIDEGATE_INTAKE_LISTEN", "off")]).settings;
+        let with = [
+            ("TIDEGATE_HTTP_LISTEN", "127.0.0.1:5000"),
+            ("TIDEGATE_RESP_LISTEN", "127.0.0.1:5001"),
+            ("TIDEGATE_ADMIN_LISTEN", "127.0.0.1:5002"),
+            ("TIDEGATE_INTAKE_LISTEN", "127.0.0.1:5003"),
+        ];
+        let with = config(&with).settings;
+        let next = listening(&without, &with);
+        let paths = |changes: Vec<String>| -> Vec<String> {
+            changes.iter().filter_map(|change| change.split(' ').next().map(str::to_owned)).collect()
+        };
+        assert_eq!(paths(next.differences(&with)), ["intake.listen", "admin.listen"]);
+        // Where they are there, they move.
+        let moved =
+            [("TIDEGATE_ADMIN_LISTEN", "127.0.0.1:6002"), ("TIDEGATE_INTAKE_LISTEN", "127.0.0.1:6003")];
+        let moved = config(&moved).settings;
+        assert!(listening(&with, &moved).differences(&moved).is_empty());
+    }
+}
