@@ -191,6 +191,7 @@ impl OpenListeners {
         let wanted = self.wanted(config);
         let before: Vec<_> = self.open.lock().iter().map(|it| it.wanted.declared.clone()).collect();
         let after: Vec<&DeclaredListener> = wanted.iter().map(|it| &it.declared).collect();
+        expect_distinct(&after)?;
         let from = compare(&before, &after);
         let is_opened = |from: &SocketsFrom| !matches!(from, SocketsFrom::Itself(_));
         let opened = after.iter().zip(&from).filter(|(_, from)| is_opened(from));
@@ -357,6 +358,21 @@ impl OpenListeners {
     }
 }
 
+/// Refuses two listeners at one address. No file has them, but one of the two may stay although the file has it no more.
+fn expect_distinct(after: &[&DeclaredListener]) -> Result<(), Vec<Mistake>> {
+    let taken: Vec<_> = after.iter().map(|it| (it.listener.path("listen"), it.address)).collect();
+    let clashing = taken.iter().enumerate().filter_map(|(index, (path, address))| {
+        let problem = clash(&taken[..index], *address)?;
+        Some(Mistake {
+            pointer: pointer(path),
+            problem: format!("{problem}, and one of the two stays until the next start"),
+            accepted: "an address of its own".to_owned(),
+        })
+    });
+    let mistakes: Vec<Mistake> = clashing.collect();
+    if mistakes.is_empty() { Ok(()) } else { Err(mistakes) }
+}
+
 /// A path of the configuration, as a mistake says where it is.
 fn pointer(path: &str) -> String {
     format!("/{}", path.replace(['.', '['], "/").replace(']', ""))
@@ -365,6 +381,23 @@ fn pointer(path: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::TlsSettings;
+
+    #[test]
+    fn a_listener_that_stays_keeps_its_address_from_others() {
+        let at = |listener, port| DeclaredListener {
+            listener,
+            address: SocketAddr::from(([127, 0, 0, 1], port)),
+            terms: ListenerTerms::Settings(TlsSettings { certificate: None, key: None, client_ca: None }),
+        };
+        let distinct =
+            [at(Listener::HTTP, 1), at(Listener::ADMIN, 2), at(Listener::GRPC, 0), at(Listener::RESP, 0)];
+        assert!(expect_distinct(&distinct.iter().collect::<Vec<_>>()).is_ok());
+        let same = [at(Listener::HTTP, 1), at(Listener::ADMIN, 1)];
+        let mistakes = expect_distinct(&same.iter().collect::<Vec<_>>()).unwrap_err();
+        assert_eq!((mistakes.len(), &*mistakes[0].pointer), (1, "/admin/listen"));
+        assert!(mistakes[0].problem.contains("as is http.listen"), "{mistakes:?}");
+    }
 
     #[test]
     fn a_mistake_says_where_the_listener_stands() {
