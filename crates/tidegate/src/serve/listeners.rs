@@ -25,6 +25,7 @@
 mod bound;
 mod compare;
 mod ground;
+mod refusals;
 mod secured;
 
 use std::fmt;
@@ -45,6 +46,7 @@ pub(super) use bound::BoundSockets;
 pub(super) use compare::{DeclaredListener, ListenerTerms};
 use compare::{SocketsFrom, compare};
 pub(super) use ground::ListenGround;
+use refusals::{expect_distinct, expect_no_orders, pointer};
 pub use secured::SecuredListeners;
 
 /// What serves one listener.
@@ -196,7 +198,9 @@ impl OpenListeners {
         let is_opened = |from: &SocketsFrom| !matches!(from, SocketsFrom::Itself(_));
         let opened = after.iter().zip(&from).filter(|(_, from)| is_opened(from));
         let opened: Vec<&DeclaredListener> = opened.map(|(it, _)| *it).collect();
-        self.expect_orders(&opened)?;
+        if self.ground.ordered.is_none() {
+            expect_no_orders(&opened)?;
+        }
         let loaded = self.load(config, opened.iter().map(|it| it.listener).collect()).await?;
         let secured = self.secured_after(&before, &after, &from, loaded);
         let (mut listeners, mut mistakes) = (Vec::with_capacity(wanted.len()), Vec::new());
@@ -208,20 +212,6 @@ impl OpenListeners {
         }
         let settings = config.settings.clone();
         if mistakes.is_empty() { Ok(ReadyListeners { listeners, secured, settings }) } else { Err(mistakes) }
-    }
-
-    /// Refuses a listener that shows ordered certificates where none are ordered.
-    fn expect_orders(&self, opened: &[&DeclaredListener]) -> Result<(), Vec<Mistake>> {
-        if self.ground.ordered.is_some() {
-            return Ok(());
-        }
-        let showing = opened.iter().filter(|it| it.terms.has_acme()).map(|it| Mistake {
-            pointer: pointer(&it.listener.path("tls_acme")),
-            problem: "is true, and the settings of acme take effect at the next start".to_owned(),
-            accepted: "false until then".to_owned(),
-        });
-        let mistakes: Vec<Mistake> = showing.collect();
-        if mistakes.is_empty() { Ok(()) } else { Err(mistakes) }
     }
 
     /// Reads the TLS of these listeners.
@@ -355,53 +345,5 @@ impl OpenListeners {
                 tracing::warn!(listener, %address, aborted, "connections of a closed listener were cut at the deadline");
             }
         });
-    }
-}
-
-/// Refuses two listeners at one address. No file has them, but one of the two may stay although the file has it no more.
-fn expect_distinct(after: &[&DeclaredListener]) -> Result<(), Vec<Mistake>> {
-    let taken: Vec<_> = after.iter().map(|it| (it.listener.path("listen"), it.address)).collect();
-    let clashing = taken.iter().enumerate().filter_map(|(index, (path, address))| {
-        let problem = clash(&taken[..index], *address)?;
-        Some(Mistake {
-            pointer: pointer(path),
-            problem: format!("{problem}, and one of the two stays until the next start"),
-            accepted: "an address of its own".to_owned(),
-        })
-    });
-    let mistakes: Vec<Mistake> = clashing.collect();
-    if mistakes.is_empty() { Ok(()) } else { Err(mistakes) }
-}
-
-/// A path of the configuration, as a mistake says where it is.
-fn pointer(path: &str) -> String {
-    format!("/{}", path.replace(['.', '['], "/").replace(']', ""))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::config::TlsSettings;
-
-    #[test]
-    fn a_listener_that_stays_keeps_its_address_from_others() {
-        let at = |listener, port| DeclaredListener {
-            listener,
-            address: SocketAddr::from(([127, 0, 0, 1], port)),
-            terms: ListenerTerms::Settings(TlsSettings { certificate: None, key: None, client_ca: None }),
-        };
-        let distinct =
-            [at(Listener::HTTP, 1), at(Listener::ADMIN, 2), at(Listener::GRPC, 0), at(Listener::RESP, 0)];
-        assert!(expect_distinct(&distinct.iter().collect::<Vec<_>>()).is_ok());
-        let same = [at(Listener::HTTP, 1), at(Listener::ADMIN, 1)];
-        let mistakes = expect_distinct(&same.iter().collect::<Vec<_>>()).unwrap_err();
-        assert_eq!((mistakes.len(), &*mistakes[0].pointer), (1, "/admin/listen"));
-        assert!(mistakes[0].problem.contains("as is http.listen"), "{mistakes:?}");
-    }
-
-    #[test]
-    fn a_mistake_says_where_the_listener_stands() {
-        assert_eq!(pointer("gateway.listener[2].listen"), "/gateway/listener/2/listen");
-        assert_eq!(pointer("grpc.listen"), "/grpc/listen");
     }
 }
