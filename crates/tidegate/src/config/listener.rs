@@ -130,7 +130,7 @@ pub(crate) fn listen_addresses(config: &Config) -> Vec<(String, SocketAddr)> {
 pub(super) const ADDRESS_OF_ITS_OWN: &str = "an address of its own";
 
 /// Why a listener cannot have this address beside those that are taken, if it cannot.
-pub(super) fn clash(taken: &[(String, SocketAddr)], address: SocketAddr) -> Option<String> {
+pub(crate) fn clash(taken: &[(String, SocketAddr)], address: SocketAddr) -> Option<String> {
     let has_all = |address: SocketAddr| address.ip().is_unspecified();
     let clashes = |other: SocketAddr| {
         address.port() != 0

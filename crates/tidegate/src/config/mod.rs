@@ -77,8 +77,8 @@ pub use gateway::GatewayListener;
 pub use intake::{Acknowledge, FieldName, IntakeCost, PartitionBy, PolicyName};
 pub use intake_lists::IntakeLists;
 pub use list::{Host, NodeName, RegionName, WebOrigin};
-pub(crate) use listener::listen_addresses;
 pub use listener::{Listener, ListenerTls, ServiceListener, TlsSource};
+pub(crate) use listener::{clash, listen_addresses};
 pub use mistake::{MAX_MISTAKES, Mistake, Mistakes, Origin, Position};
 pub use policies::MAX_OVERRIDES;
 pub use reference::{reference, schema};
@@ -90,6 +90,7 @@ pub use secured::{Secured, TlsMistake};
 pub use service::{MakeStandalone, ServiceConfig, Table};
 pub use services::SERVICES;
 pub use setting::Setting;
+pub(crate) use settings::TlsSettings;
 pub use settings::{
     AccessLog, Acme, Admin, Edge, GROUPS, Gateway, Grpc, Http, Intake, Limits, Log, Memory, NodeSettings,
     Resp, Runtime, Settings, Shared, TABLE, Telemetry,
@@ -97,13 +98,13 @@ pub use settings::{
 pub use source::{OperatorToken, Source};
 pub use telemetry::{ExportFields, Ratio, ResourceAttribute, ServiceName};
 pub use tls::load_tls;
-pub(crate) use tls::stamps;
+pub(crate) use tls::{load_tls_of, stamps};
 pub(crate) use token_file::read as read_token;
-pub(crate) use tokens::unguarded;
+pub(crate) use tokens::{Unguarded, unguarded};
 pub use value::{Bytes, Durability, LogFormat, LogLevel, TomlType, Value};
 
 use document::Document;
-use listener::{ADDRESS_OF_ITS_OWN, clash};
+use listener::ADDRESS_OF_ITS_OWN;
 use resolve::Resolver;
 
 /// The file's name, for messages, and its contents.

@@ -85,7 +85,8 @@ const GATEWAY: &str = "
 ## `[[gateway.listener]]`
 
 Where clients of the gateway connect ([gateway.md](gateway.md)). Up to 64; without one, no route has an effect.
-A changed listener takes effect at the next start, changed routes and upstreams at once.
+A changed listener takes effect with the file, without a restart, as changed routes and upstreams do ([what happens to
+connections](gateway.md#changed-listeners)).
 
 | key | default | accepted | what it is |
 |---|---|---|---|

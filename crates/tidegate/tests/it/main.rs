@@ -9,6 +9,7 @@ mod api;
 mod auth_ways;
 mod candidate;
 mod candidate_policies;
+mod changed_listeners;
 mod check_files;
 mod clients;
 mod command_line;
