@@ -55,7 +55,11 @@ impl RequestFlags {
         let absolute = |path: &PathBuf| {
             path.canonicalize().with_context(|| format!("{} cannot be read", path.display()))
         };
-        Ok(Trust { authorities: self.ca.as_ref().map(absolute).transpose()?, anyone: self.insecure })
+        Ok(Trust {
+            authorities: self.ca.as_ref().map(absolute).transpose()?,
+            pem: None,
+            anyone: self.insecure,
+        })
     }
 
     /// Refuses flags about a request that the scenario would silently win over.
