@@ -38,7 +38,7 @@ pub use coordinator::Agents;
 pub use desk::{AgentDesk, AgentRefusal};
 
 /// Most agents of a run.
-pub const MAX_AGENTS: u32 = 1_000;
+const MAX_AGENTS: u32 = 1_000;
 /// Most bytes of a question: a scenario with its data file, escaped as JSON.
 pub const MAX_QUESTION_BYTES: usize = 160 << 20;
 /// Most bytes of the answer to a step: its lines, and its histograms.

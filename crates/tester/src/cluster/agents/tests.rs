@@ -146,7 +146,7 @@ fn the_last_agent_that_is_lost_is_an_error_that_names_it() {
 #[test]
 fn an_agent_of_another_version_is_told_before_anything_is_run() {
     let link = Near::new("old", false);
-    let met = Agents::meet(vec![Arc::clone(&link) as Arc<dyn AgentLink>], "1.3.0").map(|_| ());
+    let met = Agents::meet(vec![Arc::clone(&link) as Arc<dyn AgentLink>], "1.3.0").map(drop);
     let said = met.unwrap_err().to_string();
     assert_eq!(said, "agent old: it is tidegate 1.2.3, and this is 1.3.0: run the same version on both");
     // What else an order of another version has does not matter.
