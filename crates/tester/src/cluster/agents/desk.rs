@@ -175,7 +175,7 @@ impl AgentDesk {
         }
         run.clone_into(&mut state.run);
         state.step = Some(step);
-        Ok(DeskPlace(Arc::clone(self)))
+        Ok(DeskPlace { desk: Arc::clone(self), is_kept: true })
     }
 
     fn start(&self, start: &AgentStart) -> Result<(), AgentRefusal> {
@@ -204,17 +204,20 @@ impl AgentDesk {
     }
 }
 
-/// The one step's place; dropping it makes the agent free for the run's next step.
-struct DeskPlace(Arc<AgentDesk>);
+/// The one step's place; dropping it makes the agent free for the run's next step, or for anybody.
+struct DeskPlace {
+    desk: Arc<AgentDesk>,
+    /// For the run.
+    is_kept: bool,
+}
 
 impl Drop for DeskPlace {
     fn drop(&mut self) {
-        let mut state = self.0.state.lock();
+        let mut state = self.desk.state.lock();
         state.step = None;
         // A run that is over has no name any more, and keeps nothing.
-        if !state.run.is_empty() {
-            state.held_until = self.0.epoch.now() + nanos(HELD);
-        }
+        let is_kept = self.is_kept && !state.run.is_empty();
+        state.held_until = if is_kept { self.desk.epoch.now() + nanos(HELD) } else { 0 };
     }
 }
 
@@ -228,8 +231,10 @@ struct DeskWork {
 }
 
 impl DeskWork {
-    fn run(self, place: DeskPlace) {
+    fn run(self, mut place: DeskPlace) {
         let outcome = self.measure();
+        // A coordinator leaves out an agent that failed.
+        place.is_kept = outcome.is_ok();
         // Whoever reads the result may order the next step at once.
         drop(place);
         tell(
