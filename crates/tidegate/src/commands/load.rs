@@ -1,9 +1,9 @@
 //! `tidegate load`: runs a scenario, or one step given by flags, and prints what it measured.
 //!
-//! This is load without judgement: no search, no diagnosis (that is `tidegate saturate`).
-//! With `--agents` other machines make it, and with `--agent` this one does for them (`agents/`). Exit status: 0; 1 when nothing, or not everything, could be measured (no reply was good, or it was interrupted); 2
-//! when the machine does not allow the run; 3 when a threshold of the scenario is missed: the same as of
-//! `tidegate saturate`.
+//! This is load without judgement: no search, no diagnosis (that is `tidegate saturate`). With `--agents` other machines
+//! make it, and with `--agent` this one does for them (`agents/`). Exit status: 0; 1 when nothing, or not everything, could
+//! be measured (no reply was good, it was interrupted, or an agent was lost); 2 when the machine does not allow the run; 3
+//! when a threshold of the scenario is missed: the same as of `tidegate saturate`.
 
 mod printed;
 

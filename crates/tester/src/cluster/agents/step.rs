@@ -158,7 +158,12 @@ impl StepOfAgents {
             let event = self.inbox.recv_timeout(LOOK);
             let now = self.epoch.now();
             if let Ok(PartEvent { part, event }) = event {
+                let is_late = self.is_ending && matches!(event, AgentEvent::Ready(_));
                 self.parts[part].take(event, now);
+                if is_late {
+                    // The order to stop came before that to begin.
+                    self.tell_to_stop(part);
+                }
             }
             self.lose_the_silent(now);
             if self.started.is_none() && !self.is_ending {
@@ -207,11 +212,13 @@ impl StepOfAgents {
         self.is_ending = true;
         let open: Vec<usize> =
             (0..self.parts.len()).filter(|index| self.parts[*index].outcome.is_none()).collect();
-        for index in open {
-            let stop = AgentStop { run: self.run.clone(), is_over: false };
-            self.tell(index, AgentCall::Stop, serde_json::to_string(&stop));
-        }
+        open.into_iter().for_each(|index| self.tell_to_stop(index));
         self.deadline = self.deadline.min(self.epoch.now().saturating_add(nanos(GRACE)));
+    }
+
+    fn tell_to_stop(&mut self, index: usize) {
+        let stop = AgentStop { run: self.run.clone(), is_over: false };
+        self.tell(index, AgentCall::Stop, serde_json::to_string(&stop));
     }
 
     /// Asks beside the loop; an agent that cannot be told is lost.

@@ -17,14 +17,14 @@ use tidegate_judge::measurement::{Bench as _, Loop, Measurement, StepPlan};
 const VERSION: &str = "1.2.3";
 
 /// A desk that is asked directly.
-struct Near {
+struct DirectLink {
     name: String,
     desk: Arc<AgentDesk>,
     /// Its next step breaks off as soon as it has begun.
     breaks: AtomicBool,
 }
 
-impl Near {
+impl DirectLink {
     fn new(name: &str, breaks: bool) -> Arc<Self> {
         let desk = Arc::new(AgentDesk::new(VERSION, "unused".into(), Vec::new()));
         Arc::new(Self { name: name.to_owned(), desk, breaks: AtomicBool::new(breaks) })
@@ -35,7 +35,7 @@ fn refused(refusal: &AgentRefusal) -> AgentError {
     AgentError(refusal.to_string())
 }
 
-impl AgentLink for Near {
+impl AgentLink for DirectLink {
     fn address(&self) -> &str {
         &self.name
     }
@@ -86,15 +86,15 @@ fn run(agents: Agents, plan: &StepPlan) -> Measurement {
     measured
 }
 
-fn met(links: Vec<Arc<Near>>) -> Agents {
+fn met(links: Vec<Arc<DirectLink>>) -> Agents {
     Agents::meet(links.into_iter().map(|link| link as Arc<dyn AgentLink>).collect(), VERSION).unwrap()
 }
 
 #[test]
 fn two_agents_measure_what_one_measures() {
     let step = plan(5, 60_000, 101);
-    let one = run(met(vec![Near::new("a", false)]), &step);
-    let two = run(met(vec![Near::new("a", false), Near::new("b", false)]), &step);
+    let one = run(met(vec![DirectLink::new("a", false)]), &step);
+    let two = run(met(vec![DirectLink::new("a", false), DirectLink::new("b", false)]), &step);
     for measured in [&one, &two] {
         assert_eq!((measured.sent, measured.good, measured.established), (101, 101, 5));
         assert_eq!((measured.response.len(), measured.statuses[&200]), (101, 101));
@@ -111,7 +111,7 @@ fn two_agents_measure_what_one_measures() {
 
 #[test]
 fn an_agent_that_is_lost_in_the_middle_takes_its_share_with_it_and_is_named() {
-    let links = vec![Near::new("stays", false), Near::new("goes", true)];
+    let links = vec![DirectLink::new("stays", false), DirectLink::new("goes", true)];
     let measured = run(met(links), &plan(4, 1_000, 0));
     assert_eq!((measured.plan.connections, measured.established), (2, 2));
     assert!(measured.good > 0 && measured.seconds > 0.9, "{measured:?}");
@@ -121,7 +121,7 @@ fn an_agent_that_is_lost_in_the_middle_takes_its_share_with_it_and_is_named() {
 
 #[test]
 fn a_search_has_the_step_run_again_by_those_that_stay() {
-    let links = vec![Near::new("stays", false), Near::new("goes", true)];
+    let links = vec![DirectLink::new("stays", false), DirectLink::new("goes", true)];
     let measured = run(met(links).repeating(), &plan(4, 500, 0));
     assert_eq!((measured.plan.connections, measured.established), (4, 4));
     let shares: Vec<(&str, u32, bool)> = measured
@@ -135,8 +135,8 @@ fn a_search_has_the_step_run_again_by_those_that_stay() {
 #[test]
 fn the_last_agent_that_is_lost_is_an_error_that_names_it() {
     let (stub, stop) = stub();
-    let mut cluster =
-        Cluster::new(job(&stub), 1, "unused".into(), Vec::new()).over(met(vec![Near::new("only", true)]));
+    let mut cluster = Cluster::new(job(&stub), 1, "unused".into(), Vec::new())
+        .over(met(vec![DirectLink::new("only", true)]));
     let error = cluster.run(&plan(1, 60_000, 0)).unwrap_err();
     assert_eq!(error.to_string(), "agent only: the cable was cut");
     stop.stop();
@@ -145,7 +145,7 @@ fn the_last_agent_that_is_lost_is_an_error_that_names_it() {
 
 #[test]
 fn an_agent_of_another_version_is_told_before_anything_is_run() {
-    let link = Near::new("old", false);
+    let link = DirectLink::new("old", false);
     let met = Agents::meet(vec![Arc::clone(&link) as Arc<dyn AgentLink>], "1.3.0").map(drop);
     let said = met.unwrap_err().to_string();
     assert_eq!(said, "agent old: it is tidegate 1.2.3, and this is 1.3.0: run the same version on both");
@@ -157,7 +157,7 @@ fn an_agent_of_another_version_is_told_before_anything_is_run() {
 #[test]
 fn an_agent_works_for_one_run_at_a_time_and_within_its_bounds() {
     let (stub, stop) = stub();
-    let link = Near::new("a", false);
+    let link = DirectLink::new("a", false);
     let order = |run: &str, connections: u32| {
         let order = AgentOrder {
             version: VERSION.to_owned(),
