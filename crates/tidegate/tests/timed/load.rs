@@ -244,6 +244,26 @@ fn a_target_where_nothing_listens_is_said_in_a_sentence() {
     }
 }
 
+/// Without the flag each side waits ten seconds for a reply, longer than its turn.
+#[test]
+fn a_comparison_waits_for_a_reply_as_long_as_it_is_told() {
+    let stub = Stub::start(&["--fault", "1:hang"]);
+    let flags = "--interleave --connections 1 --repeats 1 --step-seconds 1 --warmup-seconds 0";
+    let compare = |more: &[&str]| {
+        let mut command = binary();
+        command.args(["compare", &stub.url(), &stub.url()]).args(flags.split(' ')).args(more);
+        String::from_utf8_lossy(&command.output().unwrap().stderr).into_owned()
+    };
+    let said = compare(&["--timeout-seconds", "0.1"]);
+    assert_eq!(
+        said.lines().filter(|line| line.contains(" step 1:") && line.contains("errors")).count(),
+        2,
+        "{said}"
+    );
+    let said = compare(&[]);
+    assert!(said.contains(" step 1:") && !said.contains("errors"), "{said}");
+}
+
 /// 100 a second against 50 a second, turn by turn; and one against itself.
 #[test]
 fn two_targets_are_compared_turn_by_turn() {
