@@ -12,7 +12,7 @@ use tidegate_tester::evidence::machine;
 use tidegate_tester::interleave::{Side, interleave};
 use tidegate_tester::preflight::{self, Machine, Need, Severity};
 
-use super::request::RequestFlags;
+use super::request::{RequestFlags, say_address};
 use super::{EXIT_MISTAKES, duration, load, terminal};
 
 /// How two targets are measured.
@@ -127,6 +127,7 @@ impl Interleaved {
             ..Job::new(url.to_owned(), scenario, data, seed)
         };
         let (scenario, options) = job.resolve()?;
+        say_address(url, options.target)?;
         let machine = Machine::read();
         let decision = preflight::decide(
             &machine,

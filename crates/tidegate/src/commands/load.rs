@@ -33,7 +33,7 @@ use super::{
     EXIT_FINDING, EXIT_MISTAKES,
     agents::{self, AgentFlags, AgentListenFlags, AgentWish},
     duration, files,
-    request::RequestFlags,
+    request::{RequestFlags, say_address},
     terminal::{self, Canvas},
 };
 
@@ -177,6 +177,7 @@ fn generator(
         let Some(agents) = args.agents.spread(&mut job, &need, &wish)? else { return Ok(None) };
         return Ok(Some(Cluster::new(job, 1, own_program()?, vec![WORKER.into()]).over(agents)));
     }
+    say_address(args.url(), options.target)?;
     let machine = Machine::read();
     let decision = preflight::decide(&machine, &need);
     let mut errors = io::stderr().lock();

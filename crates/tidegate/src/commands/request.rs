@@ -3,12 +3,14 @@
 //! They become the text of a scenario, so that there is one way to run; a generator process is handed
 //! that text. What a connection is made of (HTTP/2, whom to trust) holds for scenario files too.
 
+use std::io::{self, Write as _};
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use tidegate_tester::load::{Target, Trust};
 
-use super::files;
+use super::{files, terminal};
 
 /// One request, and the connections that carry it.
 #[derive(Debug, clap::Args)]
@@ -107,6 +109,20 @@ impl RequestFlags {
             table.push_str(&format!("command = [{}]\n", words.join(", ")));
         }
         Ok(table)
+    }
+}
+
+/// Says which address a name stands for, where the URL has a name: of several, one was taken for the whole run.
+///
+/// # Errors
+/// When standard error cannot be written to.
+pub(super) fn say_address(url: &str, address: SocketAddr) -> io::Result<()> {
+    match Target::parse(url) {
+        Ok(target) if target.name.parse::<IpAddr>().is_err() => {
+            let said = format!("note    {} is taken to be {address}\n", target.name);
+            write!(io::stderr(), "{}", terminal::for_errors(&said))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -14,8 +14,12 @@ struct Stub {
 
 impl Stub {
     fn start(arguments: &[&str]) -> Self {
+        Self::start_at("127.0.0.1:0", arguments)
+    }
+
+    fn start_at(address: &str, arguments: &[&str]) -> Self {
         let mut command = binary();
-        command.args(["stub", "127.0.0.1:0", "--until-eof"]).args(arguments).stdin(Stdio::piped());
+        command.args(["stub", address, "--until-eof"]).args(arguments).stdin(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
@@ -226,6 +230,19 @@ fn an_endless_data_file_is_refused() {
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{said}");
         assert!(said.contains("/dev/zero: larger than 67108864 bytes"), "{said}");
+    }
+}
+
+/// A server on the other loopback address is found, and whoever reads the figures sees which one they are of.
+#[test]
+fn a_name_is_said_with_the_address_that_was_taken() {
+    for address in ["127.0.0.1:0", "[::1]:0"] {
+        let stub = Stub::start_at(address, &[]);
+        let url = format!("http://localhost:{}/", stub.address.port());
+        let output = load(&[&url, "--json", "-c", "1", "-n", "1", "-w", "0"]);
+        assert_eq!(json(&output)["good"], 1);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(said.contains(&format!("localhost is taken to be {}", stub.address)), "{said}");
     }
 }
 

@@ -36,7 +36,7 @@ use tidegate_tester::saturate::{Finished, MetricsPage, Seen, Watched, run as run
 
 use super::agents::{self, AgentFlags, AgentWish};
 use super::files::Output;
-use super::request::RequestFlags;
+use super::request::{RequestFlags, say_address};
 use super::{EXIT_FINDING, EXIT_MISTAKES, duration, load, server, terminal};
 
 /// Longest wait for the server's metrics page.
@@ -250,6 +250,7 @@ impl Saturate {
             // None of the generator's processes is here.
             return Ok(agents.map(|agents| GeneratorSpread { processes: 0, agents: Some(agents) }));
         }
+        say_address(&self.url, options.target)?;
         let machine = Machine::read();
         let decision = preflight::decide(&machine, &need);
         let mut errors = io::stderr().lock();
