@@ -143,7 +143,7 @@ fn whoever_has_not_the_token_makes_no_load() {
             None => command.env_remove("TIDEGATE_AGENT_TOKEN"),
         };
         let output = command.output().unwrap();
-        let expected = format!("agent {}: 401 Unauthorized: the agent's token is needed", a.address);
+        let expected = format!("agent {}: 401 Unauthorized: this agent needs its token", a.address);
         assert!(said(&output).contains(&expected), "{}", said(&output));
         assert_eq!(output.status.code(), Some(1));
     }

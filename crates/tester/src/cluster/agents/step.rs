@@ -326,7 +326,8 @@ impl Teller {
                 Ok(AgentLine::Started { late_us }) => AgentEvent::Started { late_us },
                 Ok(AgentLine::Progress(progress)) => AgentEvent::Progress(progress),
                 Ok(AgentLine::Done(measured)) => AgentEvent::Done(Box::new((*measured).into())),
-                Ok(AgentLine::Failed(reason)) => AgentEvent::Lost(reason),
+                // A line of somebody else's, for a terminal.
+                Ok(AgentLine::Failed(reason)) => AgentEvent::Lost(reason.replace(char::is_control, " ")),
                 Err(error) => AgentEvent::Lost(format!("its answer cannot be read: {error}")),
             };
             has_ended = matches!(event, AgentEvent::Done(_) | AgentEvent::Lost(_));

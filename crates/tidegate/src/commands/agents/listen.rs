@@ -215,7 +215,7 @@ impl AgentDoor {
         if let Some(token) = &self.token
             && shown.map(digest).as_ref() != Some(token)
         {
-            let reason = "the agent's token is needed: set TIDEGATE_AGENT_TOKEN or --agent-token-file";
+            let reason = "this agent needs its token: set TIDEGATE_AGENT_TOKEN or --agent-token-file";
             return Err(DoorRefusal(StatusCode::UNAUTHORIZED, reason.to_owned()));
         }
         if fields.get(CONTENT_TYPE).is_none_or(|kind| kind != "application/json") {
