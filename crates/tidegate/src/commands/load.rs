@@ -33,7 +33,7 @@ use super::{
     EXIT_FINDING, EXIT_MISTAKES,
     agents::{self, AgentFlags, AgentListenFlags, AgentWish},
     duration, files,
-    request::{RequestFlags, say_address},
+    request::{RequestFlags, say_address, say_replies},
     terminal::{self, Canvas},
 };
 
@@ -221,6 +221,7 @@ fn steps(
             break;
         }
         let record = StepRecord::of(&measured);
+        say_replies(&record.statuses)?;
         answered |= record.good + record.denied > 0;
         whole &= agents::say_lost(&measured.agents, "its share of this step is left out")?;
         if args.json {

@@ -3,6 +3,7 @@
 //! They become the text of a scenario, so that there is one way to run; a generator process is handed
 //! that text. What a connection is made of (HTTP/2, whom to trust) holds for scenario files too.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write as _};
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -124,6 +125,25 @@ pub(super) fn say_address(url: &str, address: SocketAddr) -> io::Result<()> {
         }
         _ => Ok(()),
     }
+}
+
+/// Says that most replies were a redirect or a refusal, where they were: redirects count as good unless a scenario says otherwise,
+/// and their figures are not those of the page that was meant. 304 and 429 are what somebody asks for.
+///
+/// # Errors
+/// When standard error cannot be written to.
+pub(super) fn say_replies(statuses: &BTreeMap<u16, u64>) -> io::Result<()> {
+    let all: u64 = statuses.values().sum();
+    let is_most = |(status, count): &(&u16, &u64)| **count * 2 > all && ![304, 429].contains(*status);
+    let Some((status, _)) = statuses.iter().find(is_most) else { return Ok(()) };
+    let advice = match status {
+        300..=399 => "redirects are not followed: give the URL that it names",
+        401 | 403 => "give with --header what the server asks for",
+        400..=499 => "see whether method and path are those that were meant",
+        _ => return Ok(()),
+    };
+    let said = format!("note    most replies were {status}: {advice}\n");
+    write!(io::stderr(), "{}", terminal::for_errors(&said))
 }
 
 fn hex(bytes: &[u8]) -> String {

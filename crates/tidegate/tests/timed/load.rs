@@ -233,6 +233,20 @@ fn an_endless_data_file_is_refused() {
     }
 }
 
+#[test]
+fn replies_that_are_most_likely_not_what_was_meant_are_said() {
+    for (status, advice) in
+        [("301", "redirects are not followed"), ("404", "see whether method and path"), ("200", "")]
+    {
+        let stub = Stub::start(&["--fault", &format!("1:{status}")]);
+        let output = load(&[&stub.url(), "--json", "-c", "1", "-n", "3", "-w", "0"]);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(json(&output)["statuses"][status], 3);
+        let note = format!("most replies were {status}: {advice}");
+        assert_eq!(said.contains(&note), !advice.is_empty(), "{said}");
+    }
+}
+
 /// A server on the other loopback address is found, and whoever reads the figures sees which one they are of.
 #[test]
 fn a_name_is_said_with_the_address_that_was_taken() {

@@ -77,7 +77,7 @@ fn print_agents(out: &mut dyn Write, agents: &[AgentShare]) -> io::Result<()> {
     for share in agents {
         write!(out, "agent           {}: {} connections, ", share.agent, share.connections)?;
         match &share.lost {
-            Some(reason) => writeln!(out, "LOST, its share is left out: {}", reason)?,
+            Some(reason) => writeln!(out, "LOST, its share is left out: {reason}")?,
             None => writeln!(
                 out,
                 "{} good, p99 {:.3} ms; clock {:+.3} ms, wrong by {:.3} ms at most; began {:.3} ms late",

@@ -36,7 +36,7 @@ use tidegate_tester::saturate::{Finished, MetricsPage, Seen, Watched, run as run
 
 use super::agents::{self, AgentFlags, AgentWish};
 use super::files::Output;
-use super::request::{RequestFlags, say_address};
+use super::request::{RequestFlags, say_address, say_replies};
 use super::{EXIT_FINDING, EXIT_MISTAKES, duration, load, server, terminal};
 
 /// Longest wait for the server's metrics page.
@@ -208,6 +208,7 @@ impl Saturate {
         let cluster = if redraw { cluster.on_progress(screen.progress()) } else { cluster };
         let finished = run_course(&mut Watched::new(cluster, seen), &course, &stop, &mut screen);
         screen.leave(&finished.discovery);
+        finished.discovery.steps().first().map_or(Ok(()), |step| say_replies(&step.statuses))?;
 
         let context = Context {
             target: self.url.clone(),
