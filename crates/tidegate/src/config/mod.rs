@@ -83,7 +83,8 @@ pub use mistake::{MAX_MISTAKES, Mistake, Mistakes, Origin, Position};
 pub use policies::MAX_OVERRIDES;
 pub use reference::{reference, schema};
 pub use resolve::{
-    Environment, FILE_VARIABLE, Flags, INTAKE_SERVER_VARIABLE, SERVER_VARIABLE, TOKEN_VARIABLE,
+    AGENT_TOKEN_VARIABLE, Environment, FILE_VARIABLE, Flags, INTAKE_SERVER_VARIABLE, SERVER_VARIABLE,
+    TOKEN_VARIABLE,
 };
 pub use secret::{Place, Secret, Store};
 pub use secured::{Secured, TlsMistake};

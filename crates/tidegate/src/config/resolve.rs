@@ -24,6 +24,8 @@ pub const TOKEN_VARIABLE: &str = "TIDEGATE_TOKEN";
 pub const SERVER_VARIABLE: &str = "TIDEGATE_SERVER";
 /// See [`SERVER_VARIABLE`].
 pub const INTAKE_SERVER_VARIABLE: &str = "TIDEGATE_INTAKE_SERVER";
+/// What a coordinator of load shows its agents, so no setting of the service.
+pub const AGENT_TOKEN_VARIABLE: &str = "TIDEGATE_AGENT_TOKEN";
 /// Names the file with the operator's token, which [`super::Source`] reads.
 pub(super) const TOKEN_FILE_VARIABLE: &str = "TIDEGATE_ADMIN_TOKEN_FILE";
 /// The operator's token itself.

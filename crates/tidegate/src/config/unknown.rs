@@ -8,8 +8,8 @@ use toml::de::{DeTable, DeValue};
 use super::document::Document;
 use super::mistake::{Found, Mistake};
 use super::resolve::{
-    Environment, FILE_VARIABLE, INTAKE_SERVER_VARIABLE, PREFIX, SERVER_VARIABLE, TOKEN_FILE_VARIABLE,
-    TOKEN_VARIABLE,
+    AGENT_TOKEN_VARIABLE, Environment, FILE_VARIABLE, INTAKE_SERVER_VARIABLE, PREFIX, SERVER_VARIABLE,
+    TOKEN_FILE_VARIABLE, TOKEN_VARIABLE,
 };
 use super::service::ServiceConfig;
 use super::setting::Setting;
@@ -18,9 +18,10 @@ use super::value::TomlType;
 
 /// What is no setting and no typing mistake either. The last three are read by the client libraries, for where the
 /// service is, and by their tests, for the binary and for their folder.
-const NO_SETTINGS: [&str; 8] = [
+const NO_SETTINGS: [&str; 9] = [
     FILE_VARIABLE,
     TOKEN_VARIABLE,
+    AGENT_TOKEN_VARIABLE,
     SERVER_VARIABLE,
     INTAKE_SERVER_VARIABLE,
     TOKEN_FILE_VARIABLE,

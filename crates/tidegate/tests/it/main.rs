@@ -4,6 +4,7 @@
 mod access_log;
 mod acme;
 mod activation;
+mod agents;
 mod analytics;
 mod api;
 mod auth_ways;
