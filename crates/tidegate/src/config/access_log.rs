@@ -3,10 +3,8 @@
 use std::path::PathBuf;
 
 use serde_json::{Value as Json, json};
-use tidegate_gateway::access_log::SampleRule;
-
-use super::list::Item;
-use super::value::{TomlType, Value, choice};
+use tidegate_settings::choice;
+use tidegate_settings::value::{TomlType, Value};
 
 choice! {
     /// How lines of the access log look.
@@ -55,14 +53,5 @@ impl Value for LogPlace {
             Self::Stdout => "stdout".to_owned(),
             Self::File(path) => path.show(),
         }
-    }
-}
-
-impl Item for SampleRule {
-    const ACCEPTED: &'static str =
-        "rules, as in \"health/2xx=0\", \"*/5xx=100\" or \"*/*=0.1\", in steps of 0.001 percent";
-
-    fn parse(text: &str) -> Option<Self> {
-        text.parse().ok()
     }
 }

@@ -3,9 +3,9 @@
 use std::net::SocketAddr;
 
 use tidegate_net::tls::TlsFiles;
+use tidegate_settings::mistake::Origin;
 
 use super::Config;
-use super::mistake::Origin;
 use super::settings::TlsSettings;
 
 /// A listener, by what it is known in settings, messages and metrics.

@@ -6,11 +6,11 @@ use std::fmt::Write;
 
 use serde_json::{Map, Value as Json, json};
 use tidegate_gateway::config::{Key, ROUTE_KEYS, UPSTREAM_KEYS, with_breaker};
+use tidegate_settings::setting::Setting;
+use tidegate_settings::value::TomlType;
 
 use super::services::SERVICES;
-use super::setting::Setting;
 use super::settings::{GROUPS, TABLE};
-use super::value::TomlType;
 use super::{edge, intake_lists};
 
 const PREFACE: &str = "\

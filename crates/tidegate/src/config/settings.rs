@@ -11,20 +11,21 @@ use std::time::Duration;
 
 use tidegate_algorithms::balance::round_trip::TierBounds;
 use tidegate_gateway::access_log::SampleRule;
-use tidegate_intake::EndpointUrl;
-use tidegate_net::proxied::Network;
+use tidegate_settings::list::{Host, NodeName, RegionName, WebOrigin};
+use tidegate_settings::resolve::Resolver;
+use tidegate_settings::secret::{Place, Secret, Store};
+use tidegate_settings::setting::Setting;
+use tidegate_settings::telemetry::{ExportFields, Ratio, ResourceAttribute, ServiceName};
+use tidegate_settings::value::{Bytes, Value};
 
 use super::access_log::{LineFormat, LogPlace};
 use super::acme_values::{AcmeChallenge, CertificateName, DirectoryUrl, MailAddress};
-use super::choices::{ClientField, OnMissingPolicy, OnNoMatch, OnStaleKeys, ProxyHeaders};
-use super::endpoint::CollectorUrl;
+use super::choices::{
+    ClientField, Durability, LogFormat, LogLevel, OnMissingPolicy, OnNoMatch, OnStaleKeys, ProxyHeaders,
+};
+use super::endpoint::{CollectorUrl, WebhookUrl};
 use super::intake::{Acknowledge, FieldName, IntakeCost, PartitionBy, PolicyName};
-use super::list::{Host, NodeName, RegionName, WebOrigin};
-use super::resolve::Resolver;
-use super::secret::{Place, Secret, Store};
-use super::setting::Setting;
-use super::telemetry::{ExportFields, Ratio, ResourceAttribute, ServiceName};
-use super::value::{Bytes, Durability, LogFormat, LogLevel, Value};
+use super::networks::AllowedNetwork;
 
 const fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
@@ -328,11 +329,11 @@ settings! {
         /// Token of backends that register, called `edge`, with the scopes `read` and `configure` at the registration API alone. Without any token, requests need none.
         api_token: Option<Secret> = "", 16;
         /// Networks of the addresses that may register. None: any, but for loopback addresses, which may if the API listens on one, and link-local ones, which never may.
-        api_allowed: Vec<Network> = "", ();
+        api_allowed: Vec<AllowedNetwork> = "", ();
         /// Address of the server of names, by UDP and TCP, which listens where there is an `[[edge.listener]]`; `"off"` or an empty text: nowhere.
         dns_listen: Option<SocketAddr> = "", ();
         /// Networks whose questions about names are answered, beside this machine's own.
-        dns_allowed: Vec<Network> = "", ();
+        dns_allowed: Vec<AllowedNetwork> = "", ();
         /// Addresses at which clients reach this node, as `REGION.pops.internal` has them at all nodes. None: those that its listeners are on, but for `0.0.0.0` and `[::]`, which are no address of one machine.
         advertise: Vec<IpAddr> = "", ();
         /// How long the addresses of a backend's name are used before the system is asked again, where the servers of `/etc/resolv.conf` do not say how long they hold (the TTL; at least 1 s and at most an hour of it counts).
@@ -380,11 +381,11 @@ settings! {
         /// Most series that a client may have: names with their tags. A line of one more is refused by name, and those that it has go on; one that is silent for one to two hours makes room. One of a hundred new ones may pass beyond the limit. 0: no limit.
         series_per_client: u32 = "0", 0..=1_000_000;
         /// Where alerts are told, in the form of Alertmanager's second API: `http://alertmanager:9093/api/v2/alerts`. Without it they are only shown by `GET /v1/intake/alerts` and as metrics.
-        alert_webhook: Option<EndpointUrl> = "", ();
+        alert_webhook: Option<WebhookUrl> = "", ();
         /// Address of StatsD, over UDP and TCP; `"off"` or an empty text: there is none. 8125 is the customary port. It knows no tokens, so a public address needs `intake.statsd_allowed`.
         statsd_listen: Option<SocketAddr> = "", ();
         /// Networks, beside this machine, that may send by StatsD.
-        statsd_allowed: Vec<Network> = "", ();
+        statsd_allowed: Vec<AllowedNetwork> = "", ();
     }
     tls {
     }

@@ -11,7 +11,7 @@ use tidegate_algorithms::policy::Mistake;
 use tidegate_edge::config::ListenerConfig;
 
 use super::App;
-use crate::config::{Access, Config, unguarded};
+use crate::config::{Access, Config, WebhookUrl, unguarded};
 
 /// Settings that are tokens.
 const TOKENS: [&str; 4] = ["admin.token", "grpc.token", "resp.password", "edge.api_token"];
@@ -38,7 +38,8 @@ pub async fn apply(app: &App, started_with: &Config, config: &Config) -> Result<
     app.configuration().replace_file(config.layers()).await?;
     app.tokens().replace(access);
     if let Some(intake) = &app.intake {
-        intake.replace(&config.intake, config.settings.intake.alert_webhook.clone());
+        let webhook = config.settings.intake.alert_webhook.clone().map(|WebhookUrl(url)| url);
+        intake.replace(&config.intake, webhook);
     }
     if started_with.listeners != config.listeners {
         tracing::warn!("the changed [[gateway.listener]] take effect at the next start");
