@@ -24,6 +24,7 @@ pub mod mistake;
 pub mod resolve;
 pub mod secret;
 pub mod setting;
+pub mod table;
 pub mod telemetry;
 pub mod unknown;
 pub mod value;

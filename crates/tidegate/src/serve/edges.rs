@@ -276,10 +276,7 @@ impl Api {
         let api = RegistrationApi {
             edge: Arc::clone(&served.edge),
             registry: Arc::clone(&registry),
-            rules: AddressRules {
-                allowed: AllowedNetwork::networks(&settings.api_allowed),
-                allows_loopback,
-            },
+            rules: AddressRules { allowed: AllowedNetwork::networks(&settings.api_allowed), allows_loopback },
             admission: Arc::new(ByToken(door.tokens.edge.clone())),
         };
         let gate = door.gate(registration::TEMPLATES);
