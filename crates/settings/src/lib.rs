@@ -21,6 +21,7 @@
 pub mod document;
 pub mod list;
 pub mod mistake;
+pub mod reference;
 pub mod resolve;
 pub mod secret;
 pub mod setting;
