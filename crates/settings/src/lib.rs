@@ -10,11 +10,11 @@
 //! ```
 //!
 //! A [`setting::Setting`] is a row of the program's table. A [`value::Value`] is a type that a setting may have: it reads a
-//! text, says what it accepts in words and as a JSON schema, and shows itself. A crate whose own types are settings
-//! implements [`value::Value`] or [`list::Item`] for them.
+//! text, says what it accepts in words and as a JSON schema, and shows itself. A type of another crate is a setting by a type around
+//! it, for which the program implements [`value::Value`] or [`list::Item`].
 //!
 //! Every input gives values or mistakes, and all of it is bounded: the file's size and nesting, the length of texts and lists,
-//! the number of mistakes. So a fuzz target needs this crate alone.
+//! the number of mistakes. A fuzz target needs no other crate of ours above it.
 //!
 //! Deliberately absent: the table itself, services and their listeners, the disk, the clock, a runtime.
 

@@ -31,8 +31,7 @@ impl Setting {
     }
 
     /// The variable of OpenTelemetry's that stands for the same.
-    #[must_use]
-    pub fn standard_variable(&self) -> Option<&'static str> {
+    pub(crate) fn standard_variable(&self) -> Option<&'static str> {
         crate::telemetry::standard_variable(self.path)
     }
 

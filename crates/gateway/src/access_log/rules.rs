@@ -3,8 +3,6 @@
 use std::fmt;
 use std::str::FromStr;
 
-use tidegate_settings::list::Item;
-
 /// The share of some requests that is logged: `ROUTE/STATUS=PERCENT`, as in `health/2xx=0`, `*/5xx=100`, `*/*=0.1`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SampleRule {
@@ -77,15 +75,6 @@ impl FromStr for SampleRule {
             return Err(RuleError);
         }
         Ok(Self { route, status, share: share.round() as u32 })
-    }
-}
-
-impl Item for SampleRule {
-    const ACCEPTED: &'static str =
-        "rules, as in \"health/2xx=0\", \"*/5xx=100\" or \"*/*=0.1\", in steps of 0.001 percent";
-
-    fn parse(text: &str) -> Option<Self> {
-        text.parse().ok()
     }
 }
 

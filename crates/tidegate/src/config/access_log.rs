@@ -1,9 +1,12 @@
 //! The settings of the gateway's access log.
 
+use std::fmt;
 use std::path::PathBuf;
 
 use serde_json::{Value as Json, json};
+use tidegate_gateway::access_log::SampleRule;
 use tidegate_settings::choice;
+use tidegate_settings::list::Item;
 use tidegate_settings::value::{TomlType, Value};
 
 choice! {
@@ -53,5 +56,24 @@ impl Value for LogPlace {
             Self::Stdout => "stdout".to_owned(),
             Self::File(path) => path.show(),
         }
+    }
+}
+
+/// A rule of which share of some requests is logged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoggedShare(pub SampleRule);
+
+impl fmt::Display for LoggedShare {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(out)
+    }
+}
+
+impl Item for LoggedShare {
+    const ACCEPTED: &'static str =
+        "rules, as in \"health/2xx=0\", \"*/5xx=100\" or \"*/*=0.1\", in steps of 0.001 percent";
+
+    fn parse(text: &str) -> Option<Self> {
+        text.parse().ok().map(Self)
     }
 }

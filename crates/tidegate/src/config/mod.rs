@@ -64,7 +64,7 @@ use tidegate_settings::resolve::Resolver;
 use tidegate_settings::unknown::KnownKeys;
 
 pub(crate) use access::Access;
-pub use access_log::{LineFormat, LogPlace};
+pub use access_log::{LineFormat, LogPlace, LoggedShare};
 pub use acme_values::{AcmeChallenge, CertificateName, DirectoryUrl, MailAddress};
 pub use checker::Checker;
 pub use choices::{

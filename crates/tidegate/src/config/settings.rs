@@ -10,13 +10,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use tidegate_algorithms::balance::round_trip::TierBounds;
-use tidegate_gateway::access_log::SampleRule;
 use tidegate_settings::list::{Host, NodeName, RegionName, WebOrigin};
 use tidegate_settings::secret::{Place, Secret, Store};
 use tidegate_settings::telemetry::{ExportFields, Ratio, ResourceAttribute, ServiceName};
 use tidegate_settings::value::Bytes;
 
-use super::access_log::{LineFormat, LogPlace};
+use super::access_log::{LineFormat, LogPlace, LoggedShare};
 use super::acme_values::{AcmeChallenge, CertificateName, DirectoryUrl, MailAddress};
 use super::choices::{
     ClientField, Durability, LogFormat, LogLevel, OnMissingPolicy, OnNoMatch, OnStaleKeys, ProxyHeaders,
@@ -149,7 +148,7 @@ tidegate_settings::settings! {
         /// How many renamed files are kept.
         keep: u32 = "5", 0..=1_000;
         /// Which requests have a line: `ROUTE/STATUS=PERCENT`, of which the first that fits decides. `*` is any route or status, `5xx` a class of statuses. A request that no rule fits has one.
-        sample: Vec<SampleRule> = "", ();
+        sample: Vec<LoggedShare> = "", ();
     }
 
     /// The TCP edge. Its listeners are `[[edge.listener]]`, its backends `[[edge.backend]]`, and `[[edge.place]]` says where clients are.
