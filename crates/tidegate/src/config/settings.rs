@@ -1,7 +1,5 @@
 //! The table of all settings: path, type, default, range, documentation.
 //!
-//! Over 400 lines because it is one table, read from top to bottom.
-//!
 //! From this one table come the checked [`Settings`], the names of environment variables and
 //! flags, the list of unknown keys, the reference page and the JSON schema, so they cannot differ.
 
