@@ -1,80 +1,82 @@
-//! A document of the edge and what it means; the file's with the stored ones on top.
+//! Documents of one kind in two layers: the file's, with the stored ones on top.
+//!
+//! A stored document takes the place of the file's of its name; others follow, as long as there is room. What cannot be read,
+//! calls itself otherwise than it is stored, or is one too many, is set aside. A document whose revision did not change is
+//! not read again.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use serde_json::Value;
 use tidegate_algorithms::document::Mistake;
-use tidegate_control::{Document, Kind, Revision, SetAside, Snapshot};
 
-use super::{BACKEND, PLACE, REGISTRAR, REGISTRATION, registrar};
-use crate::config::{BackendConfig, MAX_BACKENDS, MAX_PLACES, PlaceConfig};
+use crate::document::{Document, Kind, Revision};
+use crate::service::{Origin, SetAside};
+use crate::snapshot::Snapshot;
 
 /// A document and what it means.
 #[derive(Debug)]
-pub(super) struct Entry<T> {
-    pub(super) name: Arc<str>,
-    pub(super) config: Arc<T>,
-    pub(super) document: Arc<Value>,
+pub struct LayeredDocument<T> {
+    /// Its name.
+    pub name: Arc<str>,
+    /// What it means.
+    pub config: Arc<T>,
+    /// As it was written.
+    pub document: Arc<Value>,
     /// `None`: it stands in the file.
-    pub(super) revision: Option<Revision>,
+    pub revision: Option<Revision>,
 }
 
-impl<T> Clone for Entry<T> {
+impl<T> Clone for LayeredDocument<T> {
     fn clone(&self) -> Self {
         let (config, document) = (Arc::clone(&self.config), Arc::clone(&self.document));
         Self { name: Arc::clone(&self.name), config, document, revision: self.revision }
     }
 }
 
-/// What a document means, and the name that it gives itself.
-type Read<T> = fn(&Value, &str) -> Result<(Arc<str>, T), Vec<Mistake>>;
+impl<T> LayeredDocument<T> {
+    /// A document of the file.
+    #[must_use]
+    pub fn of_file(name: Arc<str>, config: Arc<T>, document: Value) -> Self {
+        Self { name, config, document: Arc::new(document), revision: None }
+    }
+
+    /// Where it comes from.
+    #[must_use]
+    pub fn origin(&self) -> Origin {
+        self.revision.map_or(Origin::File, Origin::Stored)
+    }
+}
+
+/// What a document means, and the name that it gives itself. The text is where mistakes in it point.
+type ReadDocument<T> = fn(&Value, &str) -> Result<(Arc<str>, T), Vec<Mistake>>;
 
 /// Documents of one kind.
-pub(super) struct OfKind<T> {
-    pub(super) kind: Kind,
-    most: usize,
-    read: Read<T>,
+pub struct Layered<T> {
+    /// Which.
+    pub kind: Kind,
+    /// How many there may be.
+    pub most: usize,
+    /// What these are, for a message: `up to 10 of them`.
+    pub counted: &'static str,
+    /// Reads one.
+    pub read: ReadDocument<T>,
 }
 
-/// What `[[edge.backend]]` says, in documents.
-pub(super) const BACKENDS: OfKind<BackendConfig> =
-    OfKind { kind: BACKEND, most: MAX_BACKENDS, read: read_backend };
-
-/// What `[[edge.place]]` says, in documents.
-pub(super) const PLACES: OfKind<PlaceConfig> =
-    OfKind { kind: PLACE, most: MAX_PLACES, read: PlaceConfig::read_named };
-
-/// Backends that registered themselves.
-pub(super) const REGISTRATIONS: OfKind<BackendConfig> =
-    OfKind { kind: REGISTRATION, most: MAX_BACKENDS, read: read_registration };
-
-fn read_backend(value: &Value, pointer: &str) -> Result<(Arc<str>, BackendConfig), Vec<Mistake>> {
-    let config = BackendConfig::read(value, pointer)?;
-    Ok((Arc::clone(&config.name), config))
-}
-
-fn read_registration(value: &Value, pointer: &str) -> Result<(Arc<str>, BackendConfig), Vec<Mistake>> {
-    let mut backend = value.clone();
-    backend.as_object_mut().and_then(|fields| fields.remove(REGISTRAR));
-    let (name, config) = read_backend(&backend, pointer)?;
-    Ok((name, BackendConfig { registrar: Some(registrar(value)), ..config }))
-}
-
-impl<T> OfKind<T> {
+impl<T> Layered<T> {
     fn pointer(&self, name: &str) -> String {
         format!("/{}/{name}", self.kind)
     }
 
     /// The file's documents with the stored ones on top. Entries that stand in `known` at the same revision are taken
-    /// from there.
-    pub(super) fn merge(
+    /// from there; what cannot be in force is added to `set_aside`.
+    pub fn merge(
         &self,
-        file: &[Entry<T>],
+        file: &[LayeredDocument<T>],
         stored: &Snapshot,
-        known: &[Entry<T>],
+        known: &[LayeredDocument<T>],
         set_aside: &mut Vec<SetAside>,
-    ) -> Vec<Entry<T>> {
+    ) -> Vec<LayeredDocument<T>> {
         let mut entries = file.to_vec();
         let places: HashMap<&str, usize> =
             file.iter().enumerate().map(|(place, entry)| (&*entry.name, place)).collect();
@@ -91,47 +93,20 @@ impl<T> OfKind<T> {
         entries
     }
 
-    /// The stored documents whose names are not `taken`, as many as there is room for beside those.
-    pub(super) fn beside<U>(
-        &self,
-        taken: &[Entry<U>],
-        stored: &Snapshot,
-        known: &[Entry<T>],
-        set_aside: &mut Vec<SetAside>,
-    ) -> Vec<Entry<T>> {
-        let names: HashMap<&str, &Entry<U>> = taken.iter().map(|entry| (&*entry.name, entry)).collect();
-        let mut entries = Vec::new();
-        self.each(stored, known, set_aside, |entry| {
-            if let Some(other) = names.get(&*entry.name) {
-                let whose = if other.revision.is_some() { "put by the admin API" } else { "of the file" };
-                return Err(Mistake {
-                    pointer: self.pointer(&entry.name),
-                    problem: format!("has the name of a backend {whose}"),
-                    accepted: "a name of its own".to_owned(),
-                });
-            }
-            if taken.len() + entries.len() >= self.most {
-                return Err(self.one_too_many(&entry.name));
-            }
-            entries.push(entry);
-            Ok(())
-        });
-        entries
-    }
-
-    /// Reads what is stored; what is wrong, and what `take` refuses, is set aside.
-    fn each(
+    /// Reads what is stored; what is wrong, and what `take` refuses, is set aside. Entries that stand in `known` at the same
+    /// revision are taken from there.
+    pub fn each(
         &self,
         stored: &Snapshot,
-        known: &[Entry<T>],
+        known: &[LayeredDocument<T>],
         set_aside: &mut Vec<SetAside>,
-        mut take: impl FnMut(Entry<T>) -> Result<(), Mistake>,
+        mut take: impl FnMut(LayeredDocument<T>) -> Result<(), Mistake>,
     ) {
-        let known: HashMap<(&str, Option<Revision>), &Entry<T>> =
+        let known: HashMap<(&str, Option<Revision>), &LayeredDocument<T>> =
             known.iter().map(|entry| ((&*entry.name, entry.revision), entry)).collect();
         for document in stored.documents(self.kind) {
             let same = known.get(&(&*document.name, Some(document.revision)));
-            let entry = same.map_or_else(|| self.read(document), |same| Ok(Entry::clone(same)));
+            let entry = same.map_or_else(|| self.read(document), |same| Ok(LayeredDocument::clone(same)));
             if let Err(mistakes) = entry.and_then(|entry| take(entry).map_err(|mistake| vec![mistake])) {
                 let (name, revision) = (document.name.to_string(), Some(document.revision));
                 set_aside.push(SetAside { kind: self.kind, name, revision, mistakes });
@@ -140,7 +115,7 @@ impl<T> OfKind<T> {
     }
 
     /// Reads a stored document.
-    fn read(&self, document: &Document) -> Result<Entry<T>, Vec<Mistake>> {
+    fn read(&self, document: &Document) -> Result<LayeredDocument<T>, Vec<Mistake>> {
         let pointer = self.pointer(&document.name);
         let wrong = |problem: String, accepted: &str| {
             vec![Mistake { pointer: pointer.clone(), problem, accepted: accepted.to_owned() }]
@@ -151,7 +126,7 @@ impl<T> OfKind<T> {
         if name != document.name {
             return Err(wrong(format!("calls itself {name:?}"), "the name that it is stored under"));
         }
-        Ok(Entry {
+        Ok(LayeredDocument {
             name,
             config: Arc::new(config),
             document: Arc::new(value),
@@ -160,12 +135,12 @@ impl<T> OfKind<T> {
     }
 
     /// What is said of a document for which there is no room.
-    pub(super) fn one_too_many(&self, name: &str) -> Mistake {
-        let what = if self.kind == PLACE { "places" } else { "backends, registered ones included" };
+    #[must_use]
+    pub fn one_too_many(&self, name: &str) -> Mistake {
         Mistake {
             pointer: self.pointer(name),
             problem: "is one too many".to_owned(),
-            accepted: format!("up to {} {what}", self.most),
+            accepted: format!("up to {} {}", self.most, self.counted),
         }
     }
 }
