@@ -144,3 +144,82 @@ impl<T> Layered<T> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KIND: Kind = Kind::new("thing");
+    const THINGS: Layered<u64> = Layered { kind: KIND, most: 3, counted: "things", read };
+
+    fn read(value: &Value, pointer: &str) -> Result<(Arc<str>, u64), Vec<Mistake>> {
+        let name = value["name"].as_str().unwrap_or_default().into();
+        let wrong = || {
+            let (problem, accepted) = ("is missing".to_owned(), "a number".to_owned());
+            vec![Mistake { pointer: format!("{pointer}/size"), problem, accepted }]
+        };
+        value["size"].as_u64().map(|size| (name, size)).ok_or_else(wrong)
+    }
+
+    fn stored(documents: &[(&str, &str, u64)]) -> Snapshot {
+        let documents = documents.iter().map(|(name, body, revision)| Document {
+            kind: KIND,
+            name: (*name).into(),
+            body: (*body).into(),
+            revision: Revision(*revision),
+        });
+        Snapshot::restore(Revision(9), documents)
+    }
+
+    fn of_file(name: &str, size: u64) -> LayeredDocument<u64> {
+        LayeredDocument::of_file(name.into(), Arc::new(size), Value::Null)
+    }
+
+    #[test]
+    fn a_stored_document_hides_the_files_and_what_cannot_be_in_force_is_set_aside() {
+        let stored = stored(&[
+            ("b", r#"{"name":"b","size":20}"#, 1),
+            ("c", r#"{"name":"c","size":30}"#, 2),
+            ("d", r#"{"name":"d","size":40}"#, 3),
+            ("e", "{", 4),
+            ("f", r#"{"name":"g","size":60}"#, 5),
+            ("h", r#"{"name":"h"}"#, 6),
+        ]);
+        let mut set_aside = Vec::new();
+        let merged = THINGS.merge(&[of_file("a", 1), of_file("b", 2)], &stored, &[], &mut set_aside);
+        let found: Vec<_> = merged.iter().map(|it| (&*it.name, *it.config, it.origin())).collect();
+        assert_eq!(
+            found,
+            [
+                ("a", 1, Origin::File),
+                ("b", 20, Origin::Stored(Revision(1))),
+                ("c", 30, Origin::Stored(Revision(2))),
+            ]
+        );
+        let said: Vec<_> = set_aside
+            .iter()
+            .map(|it| (it.name.as_str(), it.mistakes[0].pointer.as_str(), it.mistakes[0].accepted.as_str()))
+            .collect();
+        assert_eq!(
+            said,
+            [
+                ("d", "/thing/d", "up to 3 things"),
+                ("e", "/thing/e", "a JSON document"),
+                ("f", "/thing/f", "the name that it is stored under"),
+                ("h", "/thing/h/size", "a number"),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_document_of_the_same_revision_is_not_read_again() {
+        let mut set_aside = Vec::new();
+        let before = stored(&[("a", r#"{"name":"a","size":1}"#, 1), ("b", r#"{"name":"b","size":2}"#, 2)]);
+        let known = THINGS.merge(&[], &before, &[], &mut set_aside);
+        let after = stored(&[("a", r#"{"name":"a","size":1}"#, 1), ("b", r#"{"name":"b","size":2}"#, 3)]);
+        let merged = THINGS.merge(&[], &after, &known, &mut set_aside);
+        assert!(Arc::ptr_eq(&known[0].config, &merged[0].config));
+        assert!(!Arc::ptr_eq(&known[1].config, &merged[1].config));
+        assert_eq!(set_aside, []);
+    }
+}
