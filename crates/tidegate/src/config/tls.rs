@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use serde_json::{Map, Value as Json, json};
 use tidegate_net::tls::{self, NamedCertificates, PairFiles, Tls, TlsConfig, TlsError, TlsFile, TlsFiles};
+use tidegate_settings::mistake::{Found, Mistake};
+use tidegate_settings::table::TlsSettings;
 
 use super::file_stamp::{Stamp, stamp};
 use super::listener::{Listener, ListenerTls, ServiceListener, TlsSource, listeners, origin_of};
-use super::mistake::{Found, Mistake};
 use super::secured::{Secured, TlsMistake};
-use super::settings::TlsSettings;
 use super::{Config, Loaded};
 
 /// A certificate that is good for less than this is worth a warning.

@@ -34,7 +34,9 @@ use super::intake_metrics::{
 };
 use super::standalone::{BoundService, Door};
 use super::{StartError, whole};
-use crate::config::{Config, IntakeCost, IntakeLists, Listener, OnMissingPolicy, Settings};
+use crate::config::{
+    AllowedNetwork, Config, IntakeCost, IntakeLists, Listener, OnMissingPolicy, Settings, WebhookUrl,
+};
 
 /// What policies know a batch by, beside its client: the attribute `resource`.
 const RESOURCE: &str = "metrics";
@@ -125,7 +127,8 @@ impl ServedIntake {
             cost: settings.intake.cost,
             legacy_fields: settings.http.legacy_headers,
         };
-        let (alerts, webhook) = alerts(config.intake.alerts.clone(), settings.intake.alert_webhook.clone());
+        let webhook = settings.intake.alert_webhook.clone().map(|WebhookUrl(url)| url);
+        let (alerts, webhook) = alerts(config.intake.alerts.clone(), webhook);
         let series = Arc::new(ClientSeries::new(settings.intake.series_per_client.into(), *engine.clock()));
         let readiness = Readiness::new(door.gate.drain.clone());
         let intake = Arc::new(Intake::new(Parts {
@@ -216,7 +219,7 @@ fn statsd(
     let listeners = door.listeners(Listener::STATSD, address)?;
     let gate = door.gate::<&str>(&[]);
     let stats = Arc::clone(&gate.stats);
-    let allowed = settings.intake.statsd_allowed.clone();
+    let allowed = AllowedNetwork::networks(&settings.intake.statsd_allowed);
     let statsd = Statsd::bind(Arc::clone(intake), listeners, allowed, gate)
         .map_err(|source| StartError::Listen(ListenError::System { address, source }))?;
     tracing::info!(address = %statsd.address(), "StatsD over UDP and TCP");

@@ -15,7 +15,7 @@ use tidegate_algorithms::policy::Mistake;
 use tidegate_edge::config::ListenerConfig;
 
 use super::App;
-use crate::config::{Access, Config, Settings, Unguarded, unguarded};
+use crate::config::{Access, Config, Settings, Unguarded, WebhookUrl, unguarded};
 
 /// Settings that are tokens.
 const TOKENS: [&str; 4] = ["admin.token", "grpc.token", "resp.password", "edge.api_token"];
@@ -38,7 +38,8 @@ pub async fn apply(app: &App, started_with: &Config, config: &Config) -> Result<
     app.tokens().replace(access);
     app.listeners.commit(ready, &app.cores);
     if let Some(intake) = &app.intake {
-        intake.replace(&config.intake, config.settings.intake.alert_webhook.clone());
+        let webhook = config.settings.intake.alert_webhook.clone().map(|WebhookUrl(url)| url);
+        intake.replace(&config.intake, webhook);
     }
     if !are_open(&started_with.edge_listeners, &config.edge_listeners) {
         tracing::warn!(
