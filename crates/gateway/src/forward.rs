@@ -79,7 +79,7 @@ impl<L: Limits> Gateway<L> {
         request: Request<RequestBody>,
         record: &mut Recorder,
     ) -> Result<(Response<Body>, Option<Tunnel>), Refusal> {
-        let started = monotonic();
+        let begun = self.clock().beside(normal.since);
         let (mut parts, body) = request.into_parts();
         // gRPC is spoken in HTTP/2 from end to end: whoever writes its name over anything else is bounded like others.
         let speaks_http2 = parts.version == Version::HTTP_2 && upstream.config.protocol != Protocol::Http1;
@@ -87,8 +87,7 @@ impl<L: Limits> Gateway<L> {
         let offered = Offer::of(&parts.headers, &route.config, normal)?;
         let is_head = parts.method == Method::HEAD;
         let key = upstream.key(&parts.headers, normal.client);
-        let other = route.fallback.as_ref();
-        let other = other.map(|other| (other, other.key(&parts.headers, normal.client)));
+        let other = route.fallback.as_ref().map(|it| (it, it.key(&parts.headers, normal.client)));
         onward(&mut parts.headers, parts.version, route, normal, (self.settings(), record.trace()));
         forward_to(&mut parts, &route.config)?;
         if let Some(identity) = &normal.identity {
@@ -107,11 +106,11 @@ impl<L: Limits> Gateway<L> {
         let mut message = Message::new(parts, payload, offered);
         // Without a bound of its own, what can be repeated has the time of one attempt for all of them.
         let whole = (!message.is_streaming()).then_some(route.config.first_byte_timeout);
-        let deadline = route.config.timeout.or(whole).map(|allowed| started + allowed);
+        let deadline = route.config.timeout.or(whole).map(|allowed| begun.instant + allowed);
         let (hedge, core, explains) = (route.hedge.as_deref(), normal.peer.core, normal.explains);
-        let sending = Sending { route, upstream, budget: upstream, hedge, key, core, deadline, explains };
-        upstream.budget().request(self.tick());
-        let mut answered_by = upstream;
+        let (budget, mut answered_by) = (upstream, upstream);
+        let sending = Sending { route, upstream, budget, hedge, key, core, begun, deadline, explains };
+        upstream.budget().request(begun.tick);
         let mut sent = self.behind_breaker(&sending, &mut message, record).await;
         if let (Err(failure), Some((other, key))) = (&sent, other)
             && failure.may_go_elsewhere(&message)
@@ -119,14 +118,15 @@ impl<L: Limits> Gateway<L> {
         {
             record.step(|| What::Fallback);
             answered_by = other;
-            let sending = Sending { upstream: other, hedge: None, key, ..sending };
+            let begun = self.clock().moment();
+            let sending = Sending { upstream: other, hedge: None, key, begun, ..sending };
             sent = self.try_servers(&sending, &mut message, record).await;
         }
         let (mut exchange, server, place) = sent.map_err(|failure| failure.refusal)?;
         if let Some(copy) = copy {
             let patience = route.config.timeout.unwrap_or(route.config.first_byte_timeout);
             let way = Way { core, resolver: self.resolver().clone(), clock: self.clock(), patience };
-            copy.send(exchange.reply.status(), monotonic().duration_since(started), way);
+            copy.send(exchange.reply.status(), exchange.heard.duration_since(begun.instant), way);
         }
         if exchange.reply.status() == StatusCode::SWITCHING_PROTOCOLS {
             let mut passing = Passing::on(&route.flow, core);
@@ -136,8 +136,8 @@ impl<L: Limits> Gateway<L> {
             return Ok((switching(exchange.reply, message.upgrade.as_ref(), route), Some(tunnel)));
         }
         let (pool, promised) = (Arc::clone(&answered_by.pools[server]), exchange.idle_time());
-        let back = Return::new(exchange.sender, promised, pool, core);
-        let last = route.config.reply_timeout.map(|allowed| started + allowed);
+        let back = Return::new(exchange.sender, promised, pool, core, exchange.heard);
+        let last = route.config.reply_timeout.map(|allowed| begun.instant + allowed);
         Ok((respond(exchange.reply, route, back, place, is_head, last).await, None))
     }
 
@@ -151,13 +151,14 @@ impl<L: Limits> Gateway<L> {
         deadline: Instant,
     ) -> Result<(Response<ReplySource>, Return, Place), Failure> {
         let key = hash(as_attribute(normal.client).as_bytes());
-        let core = normal.peer.core;
+        let (core, begun) = (normal.peer.core, self.clock().moment());
         let (deadline, hedge, explains) = (Some(deadline), None, false);
-        let sending = Sending { route, upstream, budget: upstream, hedge, key, core, deadline, explains };
-        upstream.budget().request(self.tick());
+        let sending =
+            Sending { route, upstream, budget: upstream, hedge, key, core, begun, deadline, explains };
+        upstream.budget().request(begun.tick);
         let (exchange, server, place) = self.try_servers(&sending, message, &mut Recorder::default()).await?;
         let (pool, promised) = (Arc::clone(&upstream.pools[server]), exchange.idle_time());
-        let back = Return::new(exchange.sender, promised, pool, core);
+        let back = Return::new(exchange.sender, promised, pool, core, exchange.heard);
         Ok((exchange.reply, back, place))
     }
 
@@ -168,15 +169,17 @@ impl<L: Limits> Gateway<L> {
         message: &mut Message,
         record: &mut Recorder,
     ) -> Result<Sent, Failure> {
-        let admission = admit(sending.route.breaker.as_deref(), "route", self.tick(), record)?;
-        let begun = monotonic();
+        let begun = sending.begun;
+        let admission = admit(sending.route.breaker.as_deref(), "route", begun.tick, record)?;
         let sent = self.try_servers(sending, message, record).await;
         let failed = sent.as_ref().map_or(true, |(exchange, ..)| exchange.reply.status().is_server_error());
         let is_of_servers = sent.as_ref().err().is_none_or(|failure| failure.fault_of == FaultOf::Server);
         if let Some(admission) = admission
             && is_of_servers
         {
-            admission.ended(Outcome { failed, took: servers_time(begun, message) }, self.tick());
+            let now = monotonic();
+            let took = servers_time(begun.instant, now, message);
+            admission.ended(Outcome { failed, took }, begun.tick_at(now));
         }
         sent
     }
@@ -189,43 +192,40 @@ impl<L: Limits> Gateway<L> {
         record: &mut Recorder,
     ) -> Result<Sent, Failure> {
         let upstream = sending.upstream;
-        let admission = admit(upstream.breaker.as_deref(), "upstream", self.tick(), record)?;
+        let admission = admit(upstream.breaker.as_deref(), "upstream", sending.begun.tick, record)?;
         let mut last = None;
         let sent = self.attempts(sending, message, record, &mut last).await;
-        if let (Some(admission), Some((server, outcome))) = (admission, last)
-            && upstream.counts(server, outcome.failed, self.tick())
+        if let (Some(admission), Some((server, outcome, now))) = (admission, last)
+            && upstream.counts(server, outcome.failed, now)
         {
-            admission.ended(outcome, self.tick());
+            admission.ended(outcome, now);
         }
         sent
     }
 
-    /// Tries servers until one answers or no attempt is left. `last`: which was the last, and what it did.
+    /// Tries servers until one answers or no attempt is left. `last`: which was the last, what it did, and when that was known.
     async fn attempts(
         &self,
         sending: &Sending<'_>,
         message: &mut Message,
         record: &mut Recorder,
-        last: &mut Option<(usize, Outcome)>,
+        last: &mut Option<(usize, Outcome, Tick)>,
     ) -> Result<Sent, Failure> {
-        let &Sending { upstream, key, deadline, .. } = sending;
+        let &Sending { upstream, deadline, mut begun, .. } = sending;
         let mut tried = Vec::new();
         let mut pause = FIRST_PAUSE;
         let mut picked = None;
         loop {
-            let now = self.tick();
-            let permit = upstream.enter(now).map_err(Failure::of_gateway)?;
-            let pick =
-                || upstream.group.pick(key, &tried, now).map_err(|none| Failure::of_gateway(none.into()));
-            let (server, place) = picked.take().map_or_else(pick, Ok)?;
+            let permit = upstream.enter(begun.tick).map_err(Failure::of_gateway)?;
+            let (server, place) = picked.take().map_or_else(|| pick(sending, &tried, begun.tick), Ok)?;
             record.step(|| What::Pick);
             tried.push(server);
             if let Some(trace) = record.attempt(upstream, server) {
                 message.tell_trace(trace);
             }
-            let mut placed = Placed { server, place, permit, begun: monotonic() };
+            let mut placed = Placed { server, place, permit, begun: begun.instant };
             let sent = match sending.hedge {
-                None => self.attempt(sending, server).send(message).await,
+                None => self.attempt(sending, server, begun.instant).send(message).await,
                 // In a box: two attempts take twice the room, and few routes have them.
                 Some(_) => {
                     let sent = self.hedged(sending, message, placed, &mut tried, record);
@@ -235,7 +235,8 @@ impl<L: Limits> Gateway<L> {
                 }
             };
             record.attempt_ended(|| end_of(&sent));
-            let (now, took) = (self.tick(), servers_time(placed.begun, message));
+            let heard = sent.as_ref().map_or_else(|_| monotonic(), |exchange| exchange.heard);
+            let (now, took) = (begun.tick_at(heard), servers_time(placed.begun, heard, message));
             if let Ok(Exchange { reply, .. }) = &sent {
                 upstream.pools[placed.server].flow().answered(sending.core, reply.status().as_u16(), took);
             }
@@ -247,7 +248,7 @@ impl<L: Limits> Gateway<L> {
             let failed = sent.as_ref().map_or(true, |exchange| exchange.reply.status().is_server_error());
             if fault_of != Some(FaultOf::Gateway) {
                 placed.ended(upstream, failed, took, now);
-                *last = Some((placed.server, Outcome { failed, took }));
+                *last = Some((placed.server, Outcome { failed, took }, now));
             }
             let is_unsent = sent.as_ref().is_err_and(|failure| failure.is_unsent);
             let may_repeat = is_unsent || (message.is_repeatable() && is_worth_repeating(&sent));
@@ -255,7 +256,7 @@ impl<L: Limits> Gateway<L> {
             let may_try = failed
                 && may_repeat
                 && tried.len() < upstream.config.retries.attempts.min(count(upstream)) as usize
-                && deadline.is_none_or(|deadline| monotonic() + rest < deadline)
+                && deadline.is_none_or(|deadline| heard + rest < deadline)
                 && upstream.breaker.as_ref().is_none_or(|breaker| breaker.phase() != Phase::Open);
             // With no server, no time or no leave of the breaker left, what this one did is what the client is told.
             picked = if may_try { sending.next(&tried, &sent, now) } else { None };
@@ -268,6 +269,7 @@ impl<L: Limits> Gateway<L> {
                 record.step(|| What::Pause);
                 pause *= 2;
             }
+            begun = self.clock().moment();
         }
     }
 }
@@ -283,6 +285,12 @@ fn admit<'b>(
     let admitted = breaker.admit(now);
     record.step(|| What::Breaker { of, state: breaker.phase() });
     admitted.map(Some).map_err(|wait| Failure::of_gateway(Refusal::Open { wait }))
+}
+
+/// A server that the request was not sent to.
+fn pick(sending: &Sending<'_>, tried: &[usize], now: Tick) -> Result<(usize, Place), Failure> {
+    let picked = sending.upstream.group.pick(sending.key, tried, now);
+    picked.map_err(|none| Failure::of_gateway(none.into()))
 }
 
 fn end_of(sent: &Result<Exchange, Failure>) -> AttemptEnd {
@@ -365,9 +373,9 @@ pub(crate) fn onward(
     }
 }
 
-/// Nanoseconds since then that servers took. While a client sends its body no server can answer, so that slow clients
+/// Nanoseconds from then to `now` that servers took. While a client sends its body no server can answer, so that slow clients
 /// make no server slow. A body is sent once: all that was waited for it lies after the first attempt began.
-fn servers_time(begun: Instant, message: &Message) -> u64 {
-    let took = u64::try_from(monotonic().duration_since(begun).as_nanos()).unwrap_or(u64::MAX);
+fn servers_time(begun: Instant, now: Instant, message: &Message) -> u64 {
+    let took = u64::try_from(now.duration_since(begun).as_nanos()).unwrap_or(u64::MAX);
     took.saturating_sub(message.awaited())
 }

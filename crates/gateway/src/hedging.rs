@@ -78,7 +78,7 @@ impl<L: Limits> Gateway<L> {
                 let twice = Twice { hedge, copy, late: begun + after, first };
                 self.twice(twice, sending, message, tried, record).await
             }
-            None => (self.attempt(sending, first.server).send(message).await, first),
+            None => (self.attempt(sending, first.server, begun).send(message).await, first),
         };
         if let (Some(hedge), Ok(_)) = (sending.hedge, &ended.0) {
             hedge.took(monotonic().duration_since(begun));
@@ -94,7 +94,7 @@ impl<L: Limits> Gateway<L> {
         tried: &mut Vec<usize>,
         record: &mut Recorder,
     ) -> (Result<Exchange, Failure>, Placed<'a>) {
-        let one = self.attempt(sending, first.server);
+        let one = self.attempt(sending, first.server, first.begun);
         let mut one = pin!(one.send(message));
         if let Ok(sent) = timeout_at(late.into(), one.as_mut()).await {
             return (sent, first);
@@ -109,7 +109,7 @@ impl<L: Limits> Gateway<L> {
             copy.tell_trace(trace);
         }
         let span = next.map_or(0, |(span, _)| span);
-        let other = self.attempt(sending, second.server);
+        let other = self.attempt(sending, second.server, second.begun);
         let mut other = pin!(other.send(&mut copy));
         let (mut sent, mut is_second) = tokio::select! {
             sent = one.as_mut() => (sent, false),

@@ -14,6 +14,7 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Instant;
 
 use http::header::{
     AUTHORIZATION, CONTENT_LENGTH, COOKIE, FORWARDED, HOST, REFERER, SEC_WEBSOCKET_PROTOCOL, SET_COOKIE, VIA,
@@ -41,6 +42,12 @@ use crate::route::{Route, RouteAction};
 use crate::service::{ClientField, Gateway, GatewaySettings};
 use crate::target::{TargetPath, settle};
 
+/// A request, and when it came.
+struct Arrival {
+    request: Request<RequestBody>,
+    came: Instant,
+}
+
 impl<L: Limits> Gateway<L> {
     /// Answers one request, and says by which route. The status is the one that it counts under.
     pub(crate) async fn proxy(&self, mut request: Request<RequestBody>, peer: &Peer) -> (Answer, StatusCode) {
@@ -52,7 +59,7 @@ impl<L: Limits> Gateway<L> {
         let mut answer = if is_about_the_gateway(&request) {
             Answer::own(None, about_the_gateway())
         } else {
-            self.answer(request, peer, &mut record).await
+            self.answer(Arrival { request, came }, peer, &mut record).await
         };
         if must_go_on {
             answer = answer.on_stream(&mut record);
@@ -91,10 +98,10 @@ impl<L: Limits> Gateway<L> {
     }
 
     /// The phases, one after the other.
-    async fn answer(&self, mut request: Request<RequestBody>, peer: &Peer, record: &mut Recorder) -> Answer {
-        let offer = UpgradeOffer::take(&mut request);
-        let (mut parts, body) = request.into_parts();
-        let mut normal = match self.normalise(&mut parts, peer, offer.as_ref()) {
+    async fn answer(&self, mut arrival: Arrival, peer: &Peer, record: &mut Recorder) -> Answer {
+        let offer = UpgradeOffer::take(&mut arrival.request);
+        let (mut parts, body) = arrival.request.into_parts();
+        let mut normal = match self.normalise(&mut parts, peer, arrival.came, offer.as_ref()) {
             Ok(normal) => normal,
             Err(refusal) => return Answer::without_route(refusal, record),
         };
@@ -127,7 +134,7 @@ impl<L: Limits> Gateway<L> {
         normal.is_preflight = !normal.may_upgrade && body.is_end_stream() && passes(&route, &mut parts);
         let authenticated = self.authenticate(&route, stated, &mut normal, &parts, record).await;
         let ruling = match authenticated {
-            Ok(()) => self.charge(&route, &normal, &parts, record).await,
+            Ok(()) => self.charge(&route, &mut normal, &parts, record).await,
             Err(_) => Ruling::default(),
         };
         let mut told = ruling.fields;
@@ -195,6 +202,7 @@ impl<L: Limits> Gateway<L> {
         &self,
         parts: &mut Parts,
         peer: &'a Peer,
+        since: Instant,
         offer: Option<&UpgradeOffer>,
     ) -> Result<Normal<'a>, Refusal> {
         if parts.method == Method::CONNECT {
@@ -240,6 +248,7 @@ impl<L: Limits> Gateway<L> {
             identity: None,
             cookies: Vec::new(),
             client,
+            since,
             may_upgrade: offer.is_some(),
             must_go_on: offer.is_some_and(UpgradeOffer::is_stream),
             is_preflight: false,
@@ -251,7 +260,7 @@ impl<L: Limits> Gateway<L> {
     async fn charge(
         &self,
         route: &Route,
-        normal: &Normal<'_>,
+        normal: &mut Normal<'_>,
         parts: &Parts,
         record: &mut Recorder,
     ) -> Ruling {
@@ -279,7 +288,8 @@ impl<L: Limits> Gateway<L> {
         }
         let asked = monotonic();
         let mut ruling = self.limits().charge(&route.config.policies, &request).await;
-        route.flow.limited(normal.peer.core, monotonic().duration_since(asked));
+        normal.since = monotonic();
+        route.flow.limited(normal.peer.core, normal.since.duration_since(asked));
         record.step(|| What::Limit);
         for verdict in std::mem::take(&mut ruling.verdicts) {
             record.step(|| What::Verdict(verdict));

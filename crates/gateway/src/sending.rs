@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use tidegate_algorithms::time::Tick;
+use tidegate_net::clock::Moment;
 use tidegate_upstream::backend::Place;
 
 use crate::attempt::{Attempt, Exchange, Failure};
@@ -25,6 +26,8 @@ pub(crate) struct Sending<'a> {
     pub(crate) key: u64,
     /// The core that serves the client.
     pub(crate) core: usize,
+    /// When its first attempt begins.
+    pub(crate) begun: Moment,
     /// When a reply's head must be there.
     pub(crate) deadline: Option<Instant>,
     /// Whether the client may know which server failed, and why.
@@ -48,8 +51,8 @@ impl Sending<'_> {
 }
 
 impl<L: Limits> Gateway<L> {
-    /// An attempt at a server of what is sent.
-    pub(crate) fn attempt<'s>(&'s self, sending: &Sending<'s>, server: usize) -> Attempt<'s> {
+    /// An attempt at a server of what is sent, which begins then.
+    pub(crate) fn attempt<'s>(&'s self, sending: &Sending<'s>, server: usize, begun: Instant) -> Attempt<'s> {
         let &Sending { route, upstream, core, deadline, explains, .. } = sending;
         Attempt {
             route: &route.config.name,
@@ -58,6 +61,7 @@ impl<L: Limits> Gateway<L> {
             core,
             resolver: self.resolver(),
             clock: self.clock(),
+            begun,
             patience: route.config.first_byte_timeout,
             deadline,
             explains,
