@@ -57,7 +57,7 @@ use crate::record::{AttemptEnd, Recorder, What};
 use crate::refusal::Refusal;
 use crate::replies::{respond, switching};
 use crate::route::Route;
-use crate::sending::Sending;
+use crate::sending::{Sending, TriedServers};
 use crate::service::{ClientField, Gateway, GatewaySettings};
 use crate::target::forward_to;
 use crate::tunnel::Tunnel;
@@ -212,7 +212,7 @@ impl<L: Limits> Gateway<L> {
         last: &mut Option<(usize, Outcome, Tick)>,
     ) -> Result<Sent, Failure> {
         let &Sending { upstream, deadline, mut begun, .. } = sending;
-        let mut tried = Vec::new();
+        let mut tried = TriedServers::new();
         let mut pause = FIRST_PAUSE;
         let mut picked = None;
         loop {
@@ -265,7 +265,8 @@ impl<L: Limits> Gateway<L> {
             }
             drop((sent, placed));
             if !is_unsent {
-                sleep(rest).await;
+                // In a box: a timer takes far more room than what most requests need here.
+                Box::pin(sleep(rest)).await;
                 record.step(|| What::Pause);
                 pause *= 2;
             }

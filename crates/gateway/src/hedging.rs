@@ -29,7 +29,7 @@ use crate::hedge::{Hedge, HedgeStats};
 use crate::limits::Limits;
 use crate::message::Message;
 use crate::record::{Forestalled, Recorder};
-use crate::sending::Sending;
+use crate::sending::{Sending, TriedServers};
 use crate::service::Gateway;
 use crate::upstream::Upstream;
 
@@ -68,7 +68,7 @@ impl<L: Limits> Gateway<L> {
         sending: &Sending<'a>,
         message: &mut Message,
         first: Placed<'a>,
-        tried: &mut Vec<usize>,
+        tried: &mut TriedServers,
         record: &mut Recorder,
     ) -> (Result<Exchange, Failure>, Placed<'a>) {
         let begun = first.begun;
@@ -91,7 +91,7 @@ impl<L: Limits> Gateway<L> {
         Twice { hedge, mut copy, late, mut first }: Twice<'a>,
         sending: &Sending<'a>,
         message: &mut Message,
-        tried: &mut Vec<usize>,
+        tried: &mut TriedServers,
         record: &mut Recorder,
     ) -> (Result<Exchange, Failure>, Placed<'a>) {
         let one = self.attempt(sending, first.server, first.begun);

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use smallvec::SmallVec;
 use tidegate_algorithms::time::Tick;
 use tidegate_net::clock::Moment;
 use tidegate_upstream::backend::Place;
@@ -13,6 +14,9 @@ use crate::limits::Limits;
 use crate::route::Route;
 use crate::service::Gateway;
 use crate::upstream::Upstream;
+
+/// The servers that a request was sent to, by their positions in the group. Most requests are sent to one.
+pub(crate) type TriedServers = SmallVec<[usize; 2]>;
 
 /// What all attempts of one request at one upstream share.
 pub(crate) struct Sending<'a> {
