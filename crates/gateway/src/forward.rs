@@ -26,16 +26,17 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER};
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Version};
 use tidegate_algorithms::breaker::{Outcome, Phase};
 use tidegate_algorithms::time::Tick;
 use tidegate_net::clock::monotonic;
-use tidegate_net::http::{Body, RequestBody};
+use tidegate_net::http::{Body, RequestBody, UpgradeOffer};
 use tidegate_upstream::backend::Place;
 use tidegate_upstream::group::hash;
 use tidegate_wire::trace_context::TraceContext;
 use tokio::time::sleep;
 
+use crate::arrival::Arrival;
 use crate::attempt::{Exchange, Failure, FaultOf};
 use crate::body::ReplySource;
 use crate::breaker::{Admission, SharedBreaker};
@@ -70,17 +71,17 @@ const FIRST_PAUSE: Duration = Duration::from_millis(25);
 type Sent = (Exchange, usize, Place);
 
 impl<L: Limits> Gateway<L> {
-    /// Has a server answer.
+    /// Has a server answer; with its reply comes the offer to which it has agreed.
     pub(crate) async fn forward(
         &self,
         route: &Route,
         upstream: &Arc<Upstream>,
         normal: &Normal<'_>,
-        request: Request<RequestBody>,
+        arrival: Arrival,
         record: &mut Recorder,
-    ) -> Result<(Response<Body>, Option<Tunnel>), Refusal> {
+    ) -> Result<(Response<Body>, Option<(UpgradeOffer, Tunnel)>), Refusal> {
         let begun = self.clock().beside(normal.since);
-        let (mut parts, body) = request.into_parts();
+        let Arrival { mut parts, body, offer, .. } = arrival;
         // gRPC is spoken in HTTP/2 from end to end: whoever writes its name over anything else is bounded like others.
         let speaks_http2 = parts.version == Version::HTTP_2 && upstream.config.protocol != Protocol::Http1;
         let payload = payload(body, &parts.headers, route, speaks_http2, normal.peer.core)?;
@@ -133,7 +134,7 @@ impl<L: Limits> Gateway<L> {
             passing.goes_to(answered_by.pools[server].flow());
             let (server, idle) = (hyper::upgrade::on(&mut exchange.reply), route.config.upgrade_idle_timeout);
             let tunnel = Tunnel::new(server, exchange.sender, place, idle, passing);
-            return Ok((switching(exchange.reply, message.upgrade.as_ref(), route), Some(tunnel)));
+            return Ok((switching(exchange.reply, message.upgrade.as_ref(), route), offer.zip(Some(tunnel))));
         }
         let (pool, promised) = (Arc::clone(&answered_by.pools[server]), exchange.idle_time());
         let back = Return::new(exchange.sender, promised, pool, core, exchange.heard);

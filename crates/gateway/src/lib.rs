@@ -29,6 +29,7 @@ pub mod traces;
 
 mod adaptive;
 mod answer;
+mod arrival;
 mod attempt;
 mod authenticate;
 mod authority;

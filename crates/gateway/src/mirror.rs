@@ -148,7 +148,7 @@ impl Mirror {
             self.counts.skipped.fetch_add(1, Relaxed);
             return None;
         };
-        let (mut parts, is_head) = (parts.clone(), parts.method == Method::HEAD);
+        let (mut parts, is_head) = (Box::new(parts.clone()), parts.method == Method::HEAD);
         parts.headers.insert(MIRRORED, HeaderValue::from_static("1"));
         let message = Message::new(parts, RequestPayload::Whole(bytes.clone()), None);
         Some(Copy { mirror: Arc::clone(self), message, is_head, key })

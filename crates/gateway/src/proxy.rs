@@ -26,6 +26,7 @@ use tidegate_net::clock::monotonic;
 use tidegate_net::http::{Body, GrpcCall, Peer, RequestBody, UpgradeOffer};
 
 use crate::answer::{Answer, mark, own, refused};
+use crate::arrival::Arrival;
 use crate::authenticate::Stated;
 use crate::candidate::Asking;
 use crate::client_address::client_address;
@@ -42,12 +43,6 @@ use crate::route::{Route, RouteAction};
 use crate::service::{ClientField, Gateway, GatewaySettings};
 use crate::target::{TargetPath, settle};
 
-/// A request, and when it came.
-struct Arrival {
-    request: Request<RequestBody>,
-    came: Instant,
-}
-
 impl<L: Limits> Gateway<L> {
     /// Answers one request, and says by which route. The status is the one that it counts under.
     pub(crate) async fn proxy(&self, mut request: Request<RequestBody>, peer: &Peer) -> (Answer, StatusCode) {
@@ -59,7 +54,7 @@ impl<L: Limits> Gateway<L> {
         let mut answer = if is_about_the_gateway(&request) {
             Answer::own(None, about_the_gateway())
         } else {
-            self.answer(Arrival { request, came }, peer, &mut record).await
+            self.answer(Arrival::new(request, came), peer, &mut record).await
         };
         if must_go_on {
             answer = answer.on_stream(&mut record);
@@ -98,10 +93,9 @@ impl<L: Limits> Gateway<L> {
     }
 
     /// The phases, one after the other.
-    async fn answer(&self, mut arrival: Arrival, peer: &Peer, record: &mut Recorder) -> Answer {
-        let offer = UpgradeOffer::take(&mut arrival.request);
-        let (mut parts, body) = arrival.request.into_parts();
-        let mut normal = match self.normalise(&mut parts, peer, arrival.came, offer.as_ref()) {
+    async fn answer(&self, arrival: Arrival, peer: &Peer, record: &mut Recorder) -> Answer {
+        let Arrival { mut parts, body, offer, came } = arrival;
+        let mut normal = match self.normalise(&mut parts, peer, came, offer.as_ref()) {
             Ok(normal) => normal,
             Err(refusal) => return Answer::without_route(refusal, record),
         };
@@ -148,10 +142,10 @@ impl<L: Limits> Gateway<L> {
                 RouteAction::Reply(reply) => Ok(own(static_reply(reply), &route)),
                 RouteAction::Forward(main) => {
                     let (upstream, _) = route.side(main, &parts, normal.identity.as_ref(), normal.client);
-                    let request = Request::from_parts(parts, body);
-                    let sent = self.forward(&route, upstream, &normal, request, record).await;
-                    sent.map(|(reply, tunnel)| {
-                        (upgrade, is_own) = (offer.zip(tunnel), false);
+                    let arrival = Arrival { parts, body, offer, came };
+                    let sent = self.forward(&route, upstream, &normal, arrival, record).await;
+                    sent.map(|(reply, agreed)| {
+                        (upgrade, is_own) = (agreed, false);
                         with_subprotocol(reply, subprotocol.filter(|_| upgrade.is_some()))
                     })
                 }
