@@ -147,7 +147,7 @@ impl Attempt<'_> {
             message.goes_to(pool.flow(), self.core);
             let (sender, sent) = match (sender, message.bytes(server)) {
                 (Sender::Direct(mut direct), Some(bytes)) => {
-                    let sent = self.in_time(direct.send(bytes, message.is_to_head()), since, None).await;
+                    let sent = direct.send(bytes, message.is_to_head(), self.until(since)).await;
                     let sent = sent.map(|sent| sent.map(|reply| reply.map(|()| ReplySource::Direct)));
                     (Sender::Direct(direct), sent.map(|sent| sent.map_err(Unanswered::from)))
                 }
@@ -274,6 +274,12 @@ impl Attempt<'_> {
         }
     }
 
+    /// Until when something is waited for that is waited for since then.
+    fn until(&self, since: Instant) -> Instant {
+        let until = since + self.patience;
+        self.deadline.map_or(until, |deadline| deadline.min(until))
+    }
+
     /// What `sent` gives, unless that takes too long from `since` on: while the server takes the body it is waited for, and
     /// while the client is waited for that is not the server's fault.
     async fn in_time<T>(
@@ -284,9 +290,7 @@ impl Attempt<'_> {
     ) -> Option<T> {
         let mut sent = pin!(sent);
         loop {
-            let until = since + self.patience;
-            let until = self.deadline.map_or(until, |deadline| deadline.min(until));
-            if let Ok(reply) = timeout_at(until.into(), sent.as_mut()).await {
+            if let Ok(reply) = timeout_at(self.until(since).into(), sent.as_mut()).await {
                 return Some(reply);
             }
             let now = monotonic();

@@ -59,6 +59,7 @@ mod message;
 mod mirror;
 mod normal;
 mod offer;
+mod patience;
 mod payload;
 mod places;
 mod pool;
