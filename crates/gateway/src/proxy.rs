@@ -62,8 +62,10 @@ impl<L: Limits> Gateway<L> {
         // What counts requests counts an answer in gRPC as the refusal that it is.
         let status = answer.reply.status();
         if let Some(route) = &answer.route {
-            let took = u64::try_from(monotonic().duration_since(came).as_nanos()).unwrap_or(u64::MAX);
+            let now = monotonic();
+            let took = u64::try_from(now.duration_since(came).as_nanos()).unwrap_or(u64::MAX);
             route.flow.answered(peer.core, status.as_u16(), took);
+            answer.ready = Some(now);
         }
         if let Some(call) = call {
             answer = answer.told_to(&call);
@@ -159,7 +161,7 @@ impl<L: Limits> Gateway<L> {
         if let Some(asked) = encoding {
             reply = self.compressor().apply(reply, asked);
         }
-        Answer { route: Some(route), reply, is_own, upgrade, held: ruling.held }
+        Answer { route: Some(route), reply, is_own, upgrade, ready: None, held: ruling.held }
     }
 
     /// The route that takes a request. If there is a candidate, it is counted what that would change.
