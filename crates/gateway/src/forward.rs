@@ -111,7 +111,7 @@ impl<L: Limits> Gateway<L> {
         let (hedge, core, explains) = (route.hedge.as_deref(), normal.peer.core, normal.explains);
         let (budget, mut answered_by) = (upstream, upstream);
         let sending = Sending { route, upstream, budget, hedge, key, core, begun, deadline, explains };
-        upstream.budget().request(begun.tick);
+        upstream.budget().request(core, begun.tick);
         let mut sent = self.behind_breaker(&sending, &mut message, record).await;
         if let (Err(failure), Some((other, key))) = (&sent, other)
             && failure.may_go_elsewhere(&message)
@@ -156,7 +156,7 @@ impl<L: Limits> Gateway<L> {
         let (deadline, hedge, explains) = (Some(deadline), None, false);
         let sending =
             Sending { route, upstream, budget: upstream, hedge, key, core, begun, deadline, explains };
-        upstream.budget().request(begun.tick);
+        upstream.budget().request(core, begun.tick);
         let (exchange, server, place) = self.try_servers(&sending, message, &mut Recorder::default()).await?;
         let (pool, promised) = (Arc::clone(&upstream.pools[server]), exchange.idle_time());
         let back = Return::new(exchange.sender, promised, pool, core, exchange.heard);

@@ -35,6 +35,7 @@ mod authenticate;
 mod authority;
 mod body;
 mod breaker;
+mod budget;
 mod certificate;
 mod checks;
 mod client_address;
