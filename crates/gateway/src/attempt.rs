@@ -122,8 +122,8 @@ pub(crate) struct Attempt<'a> {
 }
 
 impl Attempt<'_> {
-    /// Sends `message` and waits for the head of its reply.
-    pub(crate) async fn send(&self, message: &mut Message) -> Result<Exchange, Failure> {
+    /// Sends `message` and waits for the head of its reply. It is in a box, since it is handed on from phase to phase.
+    pub(crate) async fn send(&self, message: &mut Message) -> Result<Box<Exchange>, Failure> {
         let server = &self.upstream.config.servers[self.server];
         // That is done in HTTP/1.1.
         let offers = message.upgrade.is_some();
@@ -163,7 +163,8 @@ impl Attempt<'_> {
                     None => {
                         let is_spent = message.binds_connection()
                             || (message.is_to_head() && fields::says_no_length(&reply));
-                        return Ok(Exchange { reply, sender, heard: monotonic(), was_kept, is_spent });
+                        let heard = monotonic();
+                        return Ok(Box::new(Exchange { reply, sender, heard, was_kept, is_spent }));
                     }
                     Some(doubt) => return Err(self.bad_reply(&doubt, false)),
                 },

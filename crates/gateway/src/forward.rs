@@ -68,7 +68,7 @@ use crate::upstream::Upstream;
 const FIRST_PAUSE: Duration = Duration::from_millis(25);
 
 /// A reply's head, and the server that gave it.
-type Sent = (Exchange, usize, Place);
+type Sent = (Box<Exchange>, usize, Place);
 
 impl<L: Limits> Gateway<L> {
     /// Has a server answer; with its reply comes the offer to which it has agreed.
@@ -238,7 +238,7 @@ impl<L: Limits> Gateway<L> {
             record.attempt_ended(|| end_of(&sent));
             let heard = sent.as_ref().map_or_else(|_| monotonic(), |exchange| exchange.heard);
             let (now, took) = (begun.tick_at(heard), servers_time(placed.begun, heard, message));
-            if let Ok(Exchange { reply, .. }) = &sent {
+            if let Ok(Exchange { reply, .. }) = sent.as_deref() {
                 upstream.pools[placed.server].flow().answered(sending.core, reply.status().as_u16(), took);
             }
             let fault_of = sent.as_ref().err().map(|failure| failure.fault_of);
@@ -295,7 +295,7 @@ fn pick(sending: &Sending<'_>, tried: &[usize], now: Tick) -> Result<(usize, Pla
     picked.map_err(|none| Failure::of_gateway(none.into()))
 }
 
-fn end_of(sent: &Result<Exchange, Failure>) -> AttemptEnd {
+fn end_of(sent: &Result<Box<Exchange>, Failure>) -> AttemptEnd {
     match sent {
         Ok(exchange) => AttemptEnd::Reply { status: exchange.reply.status(), was_kept: exchange.was_kept },
         Err(failure) => AttemptEnd::Failure(failure.refusal.word()),
@@ -309,7 +309,7 @@ fn count(upstream: &Upstream) -> u32 {
 
 /// Whether another server may do better: this one gave no reply, or said that it is only this one, now. A
 /// server that says when to come back is taken at its word.
-fn is_worth_repeating(sent: &Result<Exchange, Failure>) -> bool {
+fn is_worth_repeating(sent: &Result<Box<Exchange>, Failure>) -> bool {
     let Ok(exchange) = sent else { return true };
     let status = exchange.reply.status();
     let is_for_now = matches!(

@@ -70,7 +70,7 @@ impl<L: Limits> Gateway<L> {
         first: Placed<'a>,
         tried: &mut TriedServers,
         record: &mut Recorder,
-    ) -> (Result<Exchange, Failure>, Placed<'a>) {
+    ) -> (Result<Box<Exchange>, Failure>, Placed<'a>) {
         let begun = first.begun;
         let late = sending.hedge.and_then(|hedge| Some((hedge, hedge.after()?, message.copy_to_ask()?)));
         let ended = match late {
@@ -93,7 +93,7 @@ impl<L: Limits> Gateway<L> {
         message: &mut Message,
         tried: &mut TriedServers,
         record: &mut Recorder,
-    ) -> (Result<Exchange, Failure>, Placed<'a>) {
+    ) -> (Result<Box<Exchange>, Failure>, Placed<'a>) {
         let one = self.attempt(sending, first.server, first.begun);
         let mut one = pin!(one.send(message));
         if let Ok(sent) = timeout_at(late.into(), one.as_mut()).await {
@@ -163,6 +163,6 @@ struct Twice<'a> {
     first: Placed<'a>,
 }
 
-fn is_good(sent: &Result<Exchange, Failure>) -> bool {
+fn is_good(sent: &Result<Box<Exchange>, Failure>) -> bool {
     sent.as_ref().is_ok_and(|exchange| !exchange.reply.status().is_server_error())
 }

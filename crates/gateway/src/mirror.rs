@@ -227,7 +227,7 @@ async fn answer(copy: &mut Copy, way: &Way, begun: Instant) -> Answer {
     }
     let Ok(exchange) = sent else { return Answer::None };
     let promised = exchange.idle_time();
-    let Exchange { reply, mut sender, heard, .. } = exchange;
+    let Exchange { reply, mut sender, heard, .. } = *exchange;
     let (head, mut body) = reply.into_parts();
     // The rest is dropped; it is read to its end so that the connection can be used again.
     let rest =

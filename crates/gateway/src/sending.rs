@@ -44,7 +44,7 @@ impl Sending<'_> {
     pub(crate) fn next(
         &self,
         tried: &[usize],
-        sent: &Result<Exchange, Failure>,
+        sent: &Result<Box<Exchange>, Failure>,
         now: Tick,
     ) -> Option<(usize, Place)> {
         let picked = self.upstream.pick_again(self.key, tried, now)?;
