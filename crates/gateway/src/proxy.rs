@@ -14,6 +14,7 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Instant;
 
 use http::header::{
     AUTHORIZATION, CONTENT_LENGTH, COOKIE, FORWARDED, HOST, REFERER, SEC_WEBSOCKET_PROTOCOL, SET_COOKIE, VIA,
@@ -25,6 +26,7 @@ use tidegate_net::clock::monotonic;
 use tidegate_net::http::{Body, GrpcCall, Peer, RequestBody, UpgradeOffer};
 
 use crate::answer::{Answer, mark, own, refused};
+use crate::arrival::Arrival;
 use crate::authenticate::Stated;
 use crate::candidate::Asking;
 use crate::client_address::client_address;
@@ -53,7 +55,7 @@ impl<L: Limits> Gateway<L> {
         let mut answer = if is_about_the_gateway(&request) {
             Answer::own(None, about_the_gateway())
         } else {
-            self.answer(request, peer, &mut record).await
+            self.answer(Arrival::new(request, came), peer, &mut record).await
         };
         if must_go_on {
             answer = answer.on_stream(&mut record);
@@ -61,8 +63,10 @@ impl<L: Limits> Gateway<L> {
         // What counts requests counts an answer in gRPC as the refusal that it is.
         let status = answer.reply.status();
         if let Some(route) = &answer.route {
-            let took = u64::try_from(monotonic().duration_since(came).as_nanos()).unwrap_or(u64::MAX);
+            let now = monotonic();
+            let took = u64::try_from(now.duration_since(came).as_nanos()).unwrap_or(u64::MAX);
             route.flow.answered(peer.core, status.as_u16(), took);
+            answer.ready = Some(now);
         }
         if let Some(call) = call {
             answer = answer.told_to(&call);
@@ -92,10 +96,9 @@ impl<L: Limits> Gateway<L> {
     }
 
     /// The phases, one after the other.
-    async fn answer(&self, mut request: Request<RequestBody>, peer: &Peer, record: &mut Recorder) -> Answer {
-        let offer = UpgradeOffer::take(&mut request);
-        let (mut parts, body) = request.into_parts();
-        let mut normal = match self.normalise(&mut parts, peer, offer.as_ref()) {
+    async fn answer(&self, arrival: Arrival, peer: &Peer, record: &mut Recorder) -> Answer {
+        let Arrival { mut parts, body, offer, came } = arrival;
+        let mut normal = match self.normalise(&mut parts, peer, came, offer.as_ref()) {
             Ok(normal) => normal,
             Err(refusal) => return Answer::without_route(refusal, record),
         };
@@ -128,7 +131,7 @@ impl<L: Limits> Gateway<L> {
         normal.is_preflight = !normal.may_upgrade && body.is_end_stream() && passes(&route, &mut parts);
         let authenticated = self.authenticate(&route, stated, &mut normal, &parts, record).await;
         let ruling = match authenticated {
-            Ok(()) => self.charge(&route, &normal, &parts, record).await,
+            Ok(()) => self.charge(&route, &mut normal, &parts, record).await,
             Err(_) => Ruling::default(),
         };
         let mut told = ruling.fields;
@@ -142,10 +145,10 @@ impl<L: Limits> Gateway<L> {
                 RouteAction::Reply(reply) => Ok(own(static_reply(reply), &route)),
                 RouteAction::Forward(main) => {
                     let (upstream, _) = route.side(main, &parts, normal.identity.as_ref(), normal.client);
-                    let request = Request::from_parts(parts, body);
-                    let sent = self.forward(&route, upstream, &normal, request, record).await;
-                    sent.map(|(reply, tunnel)| {
-                        (upgrade, is_own) = (offer.zip(tunnel), false);
+                    let arrival = Arrival { parts, body, offer, came };
+                    let sent = self.forward(&route, upstream, &normal, arrival, record).await;
+                    sent.map(|(reply, agreed)| {
+                        (upgrade, is_own) = (agreed, false);
                         with_subprotocol(reply, subprotocol.filter(|_| upgrade.is_some()))
                     })
                 }
@@ -159,7 +162,7 @@ impl<L: Limits> Gateway<L> {
         if let Some(asked) = encoding {
             reply = self.compressor().apply(reply, asked);
         }
-        Answer { route: Some(route), reply, is_own, upgrade, held: ruling.held }
+        Answer { route: Some(route), reply, is_own, upgrade, ready: None, held: ruling.held }
     }
 
     /// The route that takes a request. If there is a candidate, it is counted what that would change.
@@ -222,6 +225,7 @@ impl<L: Limits> Gateway<L> {
         &self,
         parts: &mut Parts,
         peer: &'a Peer,
+        since: Instant,
         offer: Option<&UpgradeOffer>,
     ) -> Result<Normal<'a>, Refusal> {
         if parts.method == Method::CONNECT {
@@ -267,6 +271,7 @@ impl<L: Limits> Gateway<L> {
             identity: None,
             cookies: Vec::new(),
             client,
+            since,
             may_upgrade: offer.is_some(),
             must_go_on: offer.is_some_and(UpgradeOffer::is_stream),
             is_preflight: false,
@@ -278,7 +283,7 @@ impl<L: Limits> Gateway<L> {
     async fn charge(
         &self,
         route: &Route,
-        normal: &Normal<'_>,
+        normal: &mut Normal<'_>,
         parts: &Parts,
         record: &mut Recorder,
     ) -> Ruling {
@@ -306,7 +311,8 @@ impl<L: Limits> Gateway<L> {
         }
         let asked = monotonic();
         let mut ruling = self.limits().charge(&route.config.policies, &request).await;
-        route.flow.limited(normal.peer.core, monotonic().duration_since(asked));
+        normal.since = monotonic();
+        route.flow.limited(normal.peer.core, normal.since.duration_since(asked));
         if let Some(Denial::Quota { .. }) = ruling.denial {
             route.flow.denied(normal.peer.core);
         }

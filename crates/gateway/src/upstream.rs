@@ -7,8 +7,6 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
 
 use arc_swap::ArcSwap;
 use http::HeaderMap;
-use parking_lot::{Mutex, MutexGuard};
-use tidegate_algorithms::balance::budget::Budget;
 use tidegate_algorithms::breaker::{Outcome, Phase};
 use tidegate_algorithms::time::Tick;
 use tidegate_net::clock::monotonic;
@@ -21,6 +19,7 @@ use tidegate_upstream::tls::TlsClient;
 
 use crate::adaptive::{AdaptiveLimit, Permit};
 use crate::breaker::SharedBreaker;
+use crate::budget::SharedBudget;
 use crate::certificate::ServerCertificate;
 use crate::client_address::as_attribute;
 use crate::config::{BalanceKey, ServerConfig, UpstreamConfig};
@@ -42,7 +41,7 @@ pub(crate) struct Upstream {
     route_breakers: ArcSwap<Vec<Arc<SharedBreaker>>>,
     /// How many attempts may wait for its servers.
     pub(crate) adaptive: Option<Arc<AdaptiveLimit>>,
-    budget: Arc<Mutex<Budget>>,
+    budget: Arc<SharedBudget>,
     /// How the last request at each server ended, by its position.
     lately: Vec<AtomicU8>,
     /// What is known of each server's certificate, by its position.
@@ -126,7 +125,7 @@ impl Upstream {
             breaker,
             route_breakers: ArcSwap::default(),
             adaptive,
-            budget: budget.unwrap_or_else(|| Arc::new(Mutex::new(Budget::new(rule)))),
+            budget: budget.unwrap_or_else(|| Arc::new(SharedBudget::new(rule, cores))),
             lately,
             certificates: pools.iter().map(|_| ServerCertificate::default()).collect(),
             bad_replies: SeldomLine::default(),
@@ -288,8 +287,8 @@ impl Upstream {
     }
 
     /// The budget for further attempts of all requests.
-    pub(crate) fn budget(&self) -> MutexGuard<'_, Budget> {
-        self.budget.lock()
+    pub(crate) fn budget(&self) -> &SharedBudget {
+        &self.budget
     }
 }
 
