@@ -13,6 +13,7 @@ interface Server {
 interface Forward {
   upstream: string;
   canary?: { upstream: string; taken: boolean; because: string };
+  split?: { shares: { upstream: string; percent: number }[]; because: string };
   mirror?: string;
   fallback?: { upstream?: string; status?: number };
   route_breaker?: string;
@@ -173,7 +174,7 @@ function Limited({ limits }: { limits: Limits | undefined }) {
 }
 
 function Sent({ forward, isAllowed }: { forward: Forward; isAllowed: boolean }) {
-  const { upstream, next, canary, mirror, fallback, servers } = forward;
+  const { upstream, next, canary, split, mirror, fallback, servers } = forward;
   const open = [
     ["the route", forward.route_breaker],
     ["the upstream", forward.upstream_breaker],
@@ -200,6 +201,8 @@ function Sent({ forward, isAllowed }: { forward: Forward; isAllowed: boolean }) 
       {open.map(([what, state]) => ` The breaker of ${what} is ${words(state ?? "")}.`)}
       {canary &&
         ` The canary ${canary.upstream} ${canary.taken ? "takes" : "does not take"} it: ${canary.because}.`}
+      {split &&
+        ` The route's clients are split: ${split.shares.map((it) => `${it.upstream} ${it.percent} %`).join(", ")}. Of this one, ${split.because}.`}
       {mirror && ` A copy goes to ${mirror}.`}
       {fallback &&
         ` When none gives a reply: ${[fallback.upstream, fallback.status].filter((it) => it !== undefined).join(", then ")}.`}

@@ -21,7 +21,7 @@
 
 mod announce;
 pub mod candidate;
-mod entry;
+mod kinds;
 mod registered;
 
 use std::collections::{HashMap, HashSet};
@@ -31,10 +31,10 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use serde_json::Value;
 use tidegate_algorithms::document::Mistake;
-use tidegate_control::{Change, Kind, Origin, Parts, Service, SetAside, Snapshot};
+use tidegate_control::{Change, Kind, LayeredDocument, Origin, Parts, Service, SetAside, Snapshot};
 
 use self::candidate::{CANDIDATE, StoredCandidate};
-use self::entry::{Documented, Entry, aside, merge};
+use self::kinds::{ROUTES, UPSTREAMS};
 use self::registered::{REGISTRATION, with_registered};
 use crate::config::Auth;
 use crate::config::{CandidateConfig, GatewayConfig, RouteConfig, UpstreamConfig, never_matches};
@@ -54,8 +54,8 @@ const POLICY: Kind = Kind::new("policy");
 /// What the file declares.
 #[derive(Clone, Debug, Default)]
 pub struct GatewayLayer {
-    upstreams: Vec<Entry<UpstreamConfig>>,
-    routes: Vec<Entry<RouteConfig>>,
+    upstreams: Vec<LayeredDocument<UpstreamConfig>>,
+    routes: Vec<LayeredDocument<RouteConfig>>,
 }
 
 /// Upstreams and routes that are in force together, and the stored documents that they were made from.
@@ -69,10 +69,10 @@ pub struct Routing {
 #[derive(Debug)]
 struct RoutingTable {
     layer: Arc<GatewayLayer>,
-    upstreams: Vec<Entry<UpstreamConfig>>,
+    upstreams: Vec<LayeredDocument<UpstreamConfig>>,
     /// The same with the servers that have registered.
     served: Vec<Arc<UpstreamConfig>>,
-    routes: Vec<Entry<RouteConfig>>,
+    routes: Vec<LayeredDocument<RouteConfig>>,
     set_aside: Vec<SetAside>,
     /// Where each upstream and route stands in its list, by name.
     places: [HashMap<Arc<str>, usize>; 2],
@@ -111,9 +111,11 @@ impl GatewayLayer {
     /// What it declares: kind, name and document.
     #[must_use]
     pub fn documents(&self) -> Vec<(Kind, String, Value)> {
-        let upstream =
-            |it: &Entry<UpstreamConfig>| (UPSTREAM, it.config.name.to_string(), (*it.document).clone());
-        let route = |it: &Entry<RouteConfig>| (ROUTE, it.config.name.to_string(), (*it.document).clone());
+        let upstream = |it: &LayeredDocument<UpstreamConfig>| {
+            (UPSTREAM, it.config.name.to_string(), (*it.document).clone())
+        };
+        let route =
+            |it: &LayeredDocument<RouteConfig>| (ROUTE, it.config.name.to_string(), (*it.document).clone());
         self.upstreams.iter().map(upstream).chain(self.routes.iter().map(route)).collect()
     }
 
@@ -122,18 +124,18 @@ impl GatewayLayer {
     /// # Errors
     /// As [`GatewayConfig::check`].
     pub fn check(upstreams: &[Value], routes: &[Value], policies: &[&str]) -> Result<Self, Vec<Mistake>> {
-        fn entries<T>(configs: Vec<Arc<T>>, documents: &[Value]) -> Vec<Entry<T>> {
-            let pairs = configs.into_iter().zip(documents);
-            let entry = |(config, document): (Arc<T>, &Value)| {
-                let document = Arc::new(document.clone());
-                Entry { config, document, revision: None }
-            };
-            pairs.map(entry).collect()
-        }
         // The check keeps the order of the lists, and one mistake refuses all: so each document pairs with its checked form.
         let checked = GatewayConfig::check(upstreams, routes, policies)?;
-        let upstreams = entries(checked.upstreams, upstreams);
-        Ok(Self { upstreams, routes: entries(checked.routes, routes) })
+        let upstream = |(config, document): (Arc<UpstreamConfig>, &Value)| {
+            LayeredDocument::of_file(Arc::clone(&config.name), config, document.clone())
+        };
+        let route = |(config, document): (Arc<RouteConfig>, &Value)| {
+            LayeredDocument::of_file(Arc::clone(&config.name), config, document.clone())
+        };
+        Ok(Self {
+            upstreams: checked.upstreams.into_iter().zip(upstreams).map(upstream).collect(),
+            routes: checked.routes.into_iter().zip(routes).map(route).collect(),
+        })
     }
 
     /// How many upstreams and routes it has.
@@ -155,7 +157,7 @@ impl GatewayLayer {
     }
 }
 
-fn config(upstreams: Vec<Arc<UpstreamConfig>>, routes: &[Entry<RouteConfig>]) -> GatewayConfig {
+fn config(upstreams: Vec<Arc<UpstreamConfig>>, routes: &[LayeredDocument<RouteConfig>]) -> GatewayConfig {
     GatewayConfig {
         upstreams,
         routes: routes.iter().map(|entry| Arc::clone(&entry.config)).collect(),
@@ -226,13 +228,13 @@ impl RoutingTable {
     fn assemble(layer: Arc<GatewayLayer>, stored: &Snapshot, last: Option<&Self>) -> Self {
         let mut set_aside = Vec::new();
         let known = last.map(|last| &*last.upstreams).unwrap_or_default();
-        let upstreams = merge(&layer.upstreams, stored, known, &mut set_aside);
+        let upstreams = UPSTREAMS.merge(&layer.upstreams, stored, known, &mut set_aside);
         let known = last.map(|last| &*last.routes).unwrap_or_default();
-        let mut routes = merge(&layer.routes, stored, known, &mut set_aside);
+        let mut routes = ROUTES.merge(&layer.routes, stored, known, &mut set_aside);
         let names: HashSet<&str> = upstreams.iter().map(|upstream| &*upstream.config.name).collect();
         routes.retain(|route| {
             let unknown = route.config.upstreams().find(|(_, name)| !names.contains(&***name));
-            if let Some((key, upstream)) = unknown {
+            if let Some((key, upstream)) = &unknown {
                 let name = &route.config.name;
                 set_aside.push(aside(
                     route,
@@ -273,8 +275,8 @@ impl RoutingTable {
     }
 
     fn document(&self, kind: Kind, name: &str) -> Option<(&Arc<Value>, Origin)> {
-        fn found<T>(entry: &Entry<T>) -> (&Arc<Value>, Origin) {
-            (&entry.document, entry.revision.map_or(Origin::File, Origin::Stored))
+        fn found<T>(entry: &LayeredDocument<T>) -> (&Arc<Value>, Origin) {
+            (&entry.document, entry.origin())
         }
         let [upstreams, routes] = &self.places;
         if kind == ROUTE {
@@ -284,8 +286,14 @@ impl RoutingTable {
     }
 }
 
-fn places<T: Documented>(entries: &[Entry<T>]) -> HashMap<Arc<str>, usize> {
-    entries.iter().enumerate().map(|(place, entry)| (Arc::clone(entry.config.name()), place)).collect()
+fn places<T>(entries: &[LayeredDocument<T>]) -> HashMap<Arc<str>, usize> {
+    entries.iter().enumerate().map(|(place, entry)| (Arc::clone(&entry.name), place)).collect()
+}
+
+/// A route that cannot be in force beside the others.
+fn aside(route: &LayeredDocument<RouteConfig>, mistake: Mistake) -> SetAside {
+    let (name, revision) = (route.name.to_string(), route.revision);
+    SetAside { kind: ROUTE, name, revision, mistakes: vec![mistake] }
 }
 
 impl Routes {
@@ -375,8 +383,8 @@ impl Service for Routes {
         }
         let (before, after) = (&last.table.layer, &next.table.layer);
         if !Arc::ptr_eq(before, after) {
-            announce::file(&before.upstreams, &after.upstreams);
-            announce::file(&before.routes, &after.routes);
+            announce::file(UPSTREAM, &before.upstreams, &after.upstreams);
+            announce::file(ROUTE, &before.routes, &after.routes);
         }
         announce::set_aside(next.newly_aside(Some(last)));
     }

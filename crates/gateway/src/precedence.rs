@@ -4,10 +4,11 @@
 
 use std::cmp::Reverse;
 use std::fmt;
+use std::sync::Arc;
 
 use http::request::Parts;
 
-use crate::config::{Action, GatewayConfig, HostPattern, PathPattern, RouteConfig, Segment};
+use crate::config::{Action, GatewayConfig, HostPattern, PathPattern, RouteConfig, Segment, SplitConfig};
 use crate::route::Route;
 
 /// A route for one of its hosts. It reads as a line: `shop.example /api/* GET -> upstream app`.
@@ -99,7 +100,7 @@ fn path_fits(pattern: &PathPattern, path: &str) -> bool {
 
 impl fmt::Display for RankedRoute<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let RouteConfig { path, methods, fields, cookies, query, action, policies, .. } = self.route;
+        let RouteConfig { path, methods, fields, cookies, query, action, policies, split, .. } = self.route;
         match self.host {
             Some(HostPattern::Exact(name)) => write!(out, "{name} ")?,
             Some(HostPattern::Suffix(suffix)) => write!(out, "*{suffix} ")?,
@@ -114,7 +115,10 @@ impl fmt::Display for RankedRoute<'_> {
         cookies.iter().try_for_each(|(name, _)| write!(out, " cookie:{name}"))?;
         query.iter().try_for_each(|(name, _)| write!(out, " query:{name}"))?;
         match action {
-            Action::Forward { upstream } => write!(out, " -> upstream {upstream}")?,
+            Action::Forward { upstream } => match split.as_ref().filter(|split| !split.is_canary) {
+                Some(split) => write!(out, " -> split {}", percentages(split, upstream))?,
+                None => write!(out, " -> upstream {upstream}")?,
+            },
             Action::Redirect(redirect) => write!(out, " -> {}", redirect.status.as_u16())?,
             Action::Reply(reply) => write!(out, " -> {}", reply.status.as_u16())?,
         }
@@ -123,6 +127,15 @@ impl fmt::Display for RankedRoute<'_> {
         }
         Ok(())
     }
+}
+
+/// The upstreams of a split, each with its percentage.
+fn percentages(split: &SplitConfig, last: &Arc<str>) -> String {
+    let parts = split.places(last).map(|(upstream, places)| {
+        let percent = (places.end - places.start) as f64 / 10.0;
+        format!("{upstream} {percent} %")
+    });
+    parts.collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]
@@ -183,5 +196,14 @@ mod tests {
         }
         assert_eq!(order[0].to_string(), "a.example.com /users/* -> 200");
         assert_eq!(order[4].to_string(), "* /users/me -> 200");
+    }
+
+    #[test]
+    fn a_split_is_told_with_its_percentages() {
+        let shares = json!([{"upstream": "a", "percent": 33.5}, {"upstream": "b", "percent": 66.5}]);
+        let upstreams = ["a", "b"].map(|name| json!({"name": name, "servers": ["http://127.0.0.1:1"]}));
+        let config = GatewayConfig::check(&upstreams, &[json!({"name": "r", "split": shares})], &[]);
+        let config = config.expect("a good route");
+        assert_eq!(config.in_order()[0].to_string(), "* /* -> split a 33.5 %, b 66.5 %");
     }
 }

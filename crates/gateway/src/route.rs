@@ -8,13 +8,13 @@ use http::{HeaderName, HeaderValue};
 
 use crate::authority::Authority;
 use crate::breaker::SharedBreaker;
-use crate::canary::{Side, has_cookie};
 use crate::config::{Action, Redirect, RouteConfig, StaticReply};
 use crate::flow::Flow;
 use crate::hedge::Hedge;
 use crate::identity::Identity;
 use crate::jwt::JwtVerifier;
 use crate::mirror::Mirror;
+use crate::split::{Side, has_cookie};
 use crate::upstream::Upstream;
 
 /// A route in force.
@@ -24,8 +24,8 @@ pub(crate) struct Route {
     pub(crate) action: RouteAction,
     /// Where requests go that the action's upstream does not answer.
     pub(crate) fallback: Option<Arc<Upstream>>,
-    /// Where its canary's part of the requests goes.
-    pub(crate) canary: Option<Arc<Upstream>>,
+    /// Where the shares of its split go, in their order.
+    pub(crate) shares: Vec<Arc<Upstream>>,
     /// Where copies go.
     pub(crate) mirror: Option<Arc<Mirror>>,
     /// A policy that it lists and that is not in force, if there is one.
@@ -60,7 +60,7 @@ impl Route {
             config,
             action: RouteAction::Reply(nothing),
             fallback: None,
-            canary: None,
+            shares: Vec::new(),
             mirror: None,
             lacks: None,
             breaker: None,
@@ -79,16 +79,16 @@ impl Route {
         };
         let authority = self.authority.as_ref().map(|authority| &authority.upstream);
         let mirror = self.mirror.as_ref().map(|mirror| &mirror.upstream);
-        [action, self.fallback.as_ref(), authority, self.canary.as_ref(), mirror].into_iter().flatten()
+        [action, self.fallback.as_ref(), authority, mirror].into_iter().flatten().chain(&self.shares)
     }
 
-    /// The upstreams that its breaker judges: its own, and its canary's.
+    /// The upstreams that its breaker judges: its own, and those of its split.
     pub(crate) fn first_upstreams(&self) -> impl Iterator<Item = &Arc<Upstream>> {
         let action = match &self.action {
             RouteAction::Forward(upstream) => Some(upstream),
             RouteAction::Redirect(_) | RouteAction::Reply(_) => None,
         };
-        action.into_iter().chain(&self.canary)
+        action.into_iter().chain(&self.shares)
     }
 
     /// Whether another one, made now, is this one, so that what it knows and counts can stay.
@@ -100,10 +100,10 @@ impl Route {
 
     /// Whether requests under `config` go to upstreams of the same names, so that what is known of them holds there, too.
     pub(crate) fn asks_upstreams_of(&self, config: &RouteConfig) -> bool {
-        first_names(&self.config) == first_names(config)
+        first_names(&self.config).eq(first_names(config))
     }
 
-    /// Where a request goes: to the `main` upstream, or to the canary; and why, if there is one.
+    /// Where a request goes: to an upstream of the split, or to `main`, which gets what that leaves; and why, if there is one.
     pub(crate) fn side<'u>(
         &'u self,
         main: &'u Arc<Upstream>,
@@ -111,9 +111,9 @@ impl Route {
         identity: Option<&Identity>,
         client: IpAddr,
     ) -> (&'u Arc<Upstream>, Option<Side>) {
-        let (Some(config), Some(canary)) = (&self.config.canary, &self.canary) else { return (main, None) };
-        let side = config.side_of(request, identity, client);
-        (if side.is_canary { canary } else { main }, Some(side))
+        let Some(split) = &self.config.split else { return (main, None) };
+        let side = split.side_of(request, identity, client);
+        (side.share.and_then(|share| self.shares.get(share)).unwrap_or(main), Some(side))
     }
 
     /// How many things a request must have beside host and path.
@@ -152,13 +152,14 @@ impl Route {
     }
 }
 
-/// The names of a route's own upstream, and of its canary's.
-fn first_names(config: &RouteConfig) -> [Option<&str>; 2] {
+/// The names of a route's own upstream, and of those of its split.
+fn first_names(config: &RouteConfig) -> impl Iterator<Item = &str> {
     let action = match &config.action {
         Action::Forward { upstream } => Some(&**upstream),
         Action::Redirect(_) | Action::Reply(_) => None,
     };
-    [action, config.canary.as_ref().map(|canary| &*canary.upstream)]
+    let shares = config.split.iter().flat_map(|split| &split.shares);
+    action.into_iter().chain(shares.map(|share| &*share.upstream))
 }
 
 fn accepts_method(config: &RouteConfig, request: &Parts) -> bool {

@@ -138,13 +138,18 @@ impl Default for Analytics {
 }
 
 impl ReadsRecords for Analytics {
-    /// Counts a request that has ended. A request that reached no server counts for its route's upstream.
+    /// Counts a request that has ended. A request that reached no server counts for its route's upstream, if it has one alone.
     fn note(&self, record: &Record) {
         let (tried, _) = record.attempts();
         let server = tried.map(|(upstream, place)| upstream.group.backends()[place].target().clone());
-        let of_route = || match &record.route.as_ref()?.config.action {
-            Action::Forward { upstream } => Some(Arc::clone(upstream)),
-            _ => None,
+        let of_route = || {
+            let route = &record.route.as_ref()?.config;
+            match &route.action {
+                Action::Forward { upstream } if route.split.as_ref().is_none_or(|split| split.is_canary) => {
+                    Some(Arc::clone(upstream))
+                }
+                _ => None,
+            }
         };
         let upstream = tried.map(|(upstream, _)| Arc::clone(&upstream.config.name)).or_else(of_route);
         let key = record.identity.as_ref().and_then(|identity| identity.key()).map(Box::from);

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! The order is that of `proxy.rs`. Not judged: what policies, breakers, servers and another service would say; whether a JWT
-//! is good (that one is there is); bodies whose length is not stated. So a canary that tells clients apart is judged by the
+//! is good (that one is there is); bodies whose length is not stated. So a split that tells clients apart is judged by the
 //! address where a JWT or another service would say who the client is.
 
 use std::net::IpAddr;
@@ -128,9 +128,11 @@ impl Asking<'_> {
         if length.is_some_and(|length: u64| length > route.max_body_bytes) {
             return Err(Does::refuse(&Refusal::TooLarge { limit: route.max_body_bytes }));
         }
-        let canary = route.canary.as_ref();
-        let canary = canary.filter(|it| it.side_of(parts, identity.as_ref(), self.client).is_canary);
-        Ok(Does::Forward(Arc::clone(canary.map_or(upstream, |canary| &canary.upstream))))
+        let share = route.split.as_ref().and_then(|split| {
+            let position = split.side_of(parts, identity.as_ref(), self.client).share?;
+            split.shares.get(position)
+        });
+        Ok(Does::Forward(Arc::clone(share.map_or(upstream, |share| &share.upstream))))
     }
 
     /// What is taken off the request is taken off a copy.

@@ -346,7 +346,7 @@ fn rest(in_force: &RouteConfig, candidate: &RouteConfig) -> Difference {
         cookies: judged.cookies,
         query: judged.query,
         action: judged.action,
-        canary: judged.canary,
+        split: judged.split,
         maintenance: judged.maintenance,
         ..candidate.clone()
     };

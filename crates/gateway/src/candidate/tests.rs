@@ -133,6 +133,14 @@ fn a_change_that_a_request_does_not_meet_is_none_for_it() {
     assert_eq!(both(route(json!({"canary": {"upstream": "v2", "percent": 0}}))), None);
     let canary = route(json!({"canary": {"upstream": "v2", "percent": 0, "header": {"x-a": "b"}}}));
     assert_eq!(both(canary).unwrap().0, "other_upstream");
+    let split = |first: u64| {
+        let shares =
+            json!([{"upstream": "v1", "percent": first}, {"upstream": "v2", "percent": 100 - first}]);
+        json!([{"name": "app", "split": shares}])
+    };
+    assert_eq!(both(split(100)), None);
+    let v2 = json!({"route": "app", "forward": "v2"});
+    assert_eq!(both(split(0)).unwrap(), ("other_upstream", json!({"route": "app", "forward": "v1"}), v2));
     let mut other = route(json!({"name": "b", "path": "/other", "upstream": "v2"}));
     other.as_array_mut().unwrap().extend(route(json!({})).as_array().unwrap().clone());
     assert_eq!(both(other), None);
@@ -187,8 +195,8 @@ fn the_counts_stay_until_one_of_both_sides_changes() {
     assert!(!Arc::ptr_eq(&first, &Candidate::beside(&plain, &config(2), Some(&first), Wall(2))));
     assert!(!Arc::ptr_eq(&first, &Candidate::beside(&other, &config(1), Some(&first), Wall(2))));
     let sticky = route(json!({"canary": {"upstream": "v2", "percent": 1, "sticky_by": "cookie:sid"}}));
-    let canary = served(&sticky).routes[0].canary.clone().unwrap();
-    assert_eq!(canary.sticky_by, StickyBy::Cookie("sid".into()));
+    let split = served(&sticky).routes[0].split.clone().unwrap();
+    assert_eq!(split.sticky_by, StickyBy::Cookie("sid".into()));
     assert_eq!(
         rest(&plain.routes[0], &served(&sticky).routes[0]),
         Difference::Same,

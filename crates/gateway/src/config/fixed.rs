@@ -8,6 +8,7 @@ use tidegate_algorithms::document::DocumentReader;
 
 use super::action::{Action, StaticReply};
 use super::part::status_code;
+use super::split::{SplitConfig, beside_action};
 
 pub(super) const RESPOND_KEYS: [&str; 3] = ["status", "body", "content_type"];
 pub(super) const FALLBACK_KEYS: [&str; 4] = ["upstream", "status", "body", "content_type"];
@@ -33,16 +34,11 @@ pub(super) fn static_reply(reader: &mut DocumentReader<'_>, status: u64) -> Stat
 pub(super) fn fallback(
     reader: &mut DocumentReader<'_>,
     action: &Option<Action>,
+    split: &Option<SplitConfig>,
 ) -> (Option<Arc<str>>, Option<StaticReply>) {
     let upstream = reader.text("upstream", 1, 64).map(Arc::from);
-    match (action, &upstream) {
-        (Some(Action::Forward { upstream: first }), Some(second)) if first == second => {
-            reader.mistake("upstream", "is the route's own upstream", "the name of another upstream");
-        }
-        (Some(Action::Reply(_) | Action::Redirect(_)), Some(_)) => {
-            reader.mistake("upstream", "has no effect", "an upstream of the route beside it");
-        }
-        _ => {}
+    if let Some(name) = &upstream {
+        beside_action(reader, name, action, split);
     }
     let is_stated = ["status", "body", "content_type"].iter().any(|key| reader.field(key).is_some());
     let reply = (is_stated || upstream.is_none()).then(|| static_reply(reader, 503));

@@ -5,7 +5,6 @@
 
 mod action;
 mod auth;
-mod canary;
 mod candidate;
 mod certificate;
 mod check;
@@ -21,6 +20,7 @@ mod reference;
 mod rewrite;
 mod route;
 mod servers;
+mod split;
 mod upstream;
 
 use std::collections::{HashMap, HashSet};
@@ -34,7 +34,6 @@ pub use crate::fields::FieldEdits;
 use crate::table::unreachable;
 pub use action::{Action, StaticReply};
 pub use auth::{Auth, KeyAuth, KeyPlace};
-pub use canary::{CanaryConfig, MirrorConfig, StickyBy};
 pub use candidate::CandidateConfig;
 pub use certificate::CertificateAuth;
 pub use check::{CheckConfig, Probe};
@@ -50,6 +49,9 @@ pub use route::RouteConfig;
 pub(crate) use route::read as read_route;
 pub(crate) use servers::Source;
 pub use servers::{Protocol, ServerConfig};
+#[cfg(test)]
+pub(crate) use split::SplitShare;
+pub use split::{MirrorConfig, SplitConfig, StickyBy};
 pub(crate) use upstream::AdaptiveConfig;
 pub(crate) use upstream::read as read_upstream;
 pub use upstream::{BalanceKey, RegisteredServers, RetryConfig, UpstreamConfig};

@@ -7,7 +7,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::canary::PERCENT;
+use super::split::PERCENT;
 
 /// One key of a document.
 #[derive(Clone, Copy, Debug)]
@@ -45,6 +45,8 @@ pub enum Shape {
     Texts(usize),
     /// A list of so many servers: URLs, or tables of the keys under `servers`.
     Servers(usize),
+    /// A list of 2 to so many upstreams with their percentages, which are 100 together.
+    Shares(usize),
     /// A table of so many names and texts.
     Pairs(usize),
     /// A table of the keys that follow.
@@ -319,7 +321,21 @@ pub const ROUTE_KEYS: &[Key] = &[
         "upstream",
         Shape::Text(1, 64),
         "",
-        "The upstream that requests go to. A route needs this, `redirect` or `respond`.",
+        "The upstream that requests go to. A route needs this, `split`, `redirect` or `respond`.",
+    ),
+    key("split", Shape::Shares(20), "", "Upstreams that share the requests, in place of one upstream."),
+    key("split.upstream", Shape::Text(1, 64), "", "An upstream of the split, each once."),
+    key(
+        "split.percent",
+        Shape::Percent,
+        "",
+        "How many of a hundred clients it gets; `0.5`: one of two hundred. Each stays at its upstream.",
+    ),
+    key(
+        "split_by",
+        Shape::Text(1, 256),
+        "client",
+        "What stays at its upstream of the split: `client`, `header:NAME` or `cookie:NAME`, as `canary.sticky_by`.",
     ),
     key("redirect", Shape::Table, "", "A redirect, in place of an upstream."),
     key("redirect.status", Shape::Number(301, 308), "302", "The status: 301, 302, 303, 307 or 308."),
@@ -684,6 +700,7 @@ impl Key {
             Shape::OneOrMore(most) => format!("a string, or a list of up to {most}"),
             Shape::Texts(most) => format!("a list of up to {most} strings"),
             Shape::Servers(most) => format!("a list of 1 to {most} URLs, or tables"),
+            Shape::Shares(most) => format!("a list of 2 to {most} tables"),
             Shape::Pairs(most) => format!("a table of up to {most} strings"),
             Shape::Table => "a table".to_owned(),
         }
@@ -704,6 +721,7 @@ impl Key {
             ] }),
             Shape::Texts(most) => json!({ "type": "array", "maxItems": most, "items": { "type": "string" } }),
             Shape::Servers(most) => json!({ "type": "array", "minItems": 1, "maxItems": most }),
+            Shape::Shares(most) => json!({ "type": "array", "minItems": 2, "maxItems": most }),
             Shape::Pairs(most) => json!({
                 "type": "object", "maxProperties": most, "additionalProperties": { "type": "string" },
             }),
@@ -745,6 +763,7 @@ fn table(keys: Vec<&Key>, prefix: &str) -> Value {
                 Shape::Servers(_) => {
                     schema["items"] = json!({ "oneOf": [{ "type": "string" }, inner] });
                 }
+                Shape::Shares(_) => schema["items"] = inner,
                 _ => {
                     schema["additionalProperties"] = json!(false);
                     schema["properties"] = inner["properties"].clone();

@@ -1,5 +1,6 @@
 //! `[[route]]`: which requests, and what becomes of them.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,7 +17,6 @@ use crate::shed::Priority;
 
 use super::action::{Action, StaticReply};
 use super::auth::{Auth, auth, skip_auth_preflight};
-use super::canary::{CanaryConfig, MirrorConfig, second_upstreams};
 use super::fixed::{FALLBACK_KEYS, RESPOND_KEYS, fallback, static_reply};
 use super::jwt::{JwtKeysFrom, JwtKeysUrl};
 use super::matches::{HostPattern, PathPattern, cookies, hosts, methods, path, query};
@@ -26,9 +26,10 @@ use super::part::part;
 use super::redirect::{REDIRECT_KEYS, redirect};
 use super::rewrite::{Slashes, rewrite, slashes};
 use super::servers::Source;
+use super::split::{MirrorConfig, SplitConfig, second_upstreams, split};
 use super::upstream::{BREAKER_KEYS, breaker_settings};
 
-const KEYS: [&str; 44] = [
+const KEYS: [&str; 46] = [
     "name",
     "host",
     "path",
@@ -37,6 +38,8 @@ const KEYS: [&str; 44] = [
     "cookie",
     "query",
     "upstream",
+    "split",
+    "split_by",
     "redirect",
     "respond",
     "auth",
@@ -74,6 +77,8 @@ const KEYS: [&str; 44] = [
     "hedge",
     "priority",
 ];
+/// What a route does; one of them.
+const ACTIONS: [&str; 4] = ["upstream", "split", "redirect", "respond"];
 const FIELD_KEYS: [&str; 3] = ["add", "set", "remove"];
 
 const MAX_POLICIES: usize = 32;
@@ -158,27 +163,33 @@ pub struct RouteConfig {
     pub hedge: bool,
     /// How much its requests matter when this process cannot keep up.
     pub priority: Priority,
-    /// Where a part of the requests goes in place of its upstream.
-    pub canary: Option<CanaryConfig>,
+    /// Where parts of the requests go in place of the action's upstream.
+    pub split: Option<SplitConfig>,
     /// Where copies of requests go.
     pub mirror: Option<MirrorConfig>,
 }
 
 impl RouteConfig {
     /// The upstreams that it names, each with the key that does.
-    pub(crate) fn upstreams(&self) -> impl Iterator<Item = (&'static str, &Arc<str>)> {
+    pub(crate) fn upstreams(&self) -> impl Iterator<Item = (Cow<'static, str>, &Arc<str>)> {
+        let split = self.split.as_ref();
         let first = match &self.action {
-            Action::Forward { upstream } => Some(("upstream", upstream)),
+            Action::Forward { upstream } => {
+                let key = split.map_or(Cow::Borrowed("upstream"), |split| split.key(split.shares.len()));
+                Some((key, upstream))
+            }
             Action::Redirect(_) | Action::Reply(_) => None,
         };
-        let fallback = self.fallback_upstream.iter().map(|name| ("fallback/upstream", name));
+        let fallback = self.fallback_upstream.iter().map(|name| (Cow::Borrowed("fallback/upstream"), name));
         let authority = self.ways().iter().filter_map(|way| match way {
-            Auth::Forward(forward) => Some(("forward_auth/upstream", &forward.upstream)),
+            Auth::Forward(forward) => Some((Cow::Borrowed("forward_auth/upstream"), &forward.upstream)),
             _ => None,
         });
-        let canary = self.canary.iter().map(|canary| ("canary/upstream", &canary.upstream));
-        let mirror = self.mirror.iter().map(|mirror| ("mirror/upstream", &mirror.upstream));
-        first.into_iter().chain(fallback).chain(authority).chain(canary).chain(mirror)
+        let shares = split.into_iter().flat_map(|split| {
+            split.shares.iter().enumerate().map(move |(at, share)| (split.key(at), &share.upstream))
+        });
+        let mirror = self.mirror.iter().map(|mirror| (Cow::Borrowed("mirror/upstream"), &mirror.upstream));
+        first.into_iter().chain(fallback).chain(authority).chain(shares).chain(mirror)
     }
 
     /// Whether a request without a body is a preflight that passes without credentials.
@@ -214,7 +225,7 @@ pub(crate) fn read(value: &Value, pointer: &str, source: Source) -> Result<Route
     let (hosts, path, methods) = (hosts(&mut reader), path(&mut reader), methods(&mut reader));
     let (fields, cookies, query) =
         (field_pairs(&mut reader, "header"), cookies(&mut reader), query(&mut reader));
-    let action = action(&mut reader, pointer);
+    let (action, split) = action(&mut reader, pointer);
     let (auth, [compress, hedge]) = (auth(&mut reader, pointer, source), flags(&mut reader));
     let skip_auth_preflight = skip_auth_preflight(&mut reader);
     let policies = reader.texts("policies", MAX_POLICIES, 1, 64).into_iter().map(Arc::from).collect();
@@ -232,10 +243,10 @@ pub(crate) fn read(value: &Value, pointer: &str, source: Source) -> Result<Route
         ["timeout_seconds", "reply_timeout_seconds"].map(|key| reader.seconds(key, 0.001, DAY));
     let upgrade_idle = upgrade_idle(&mut reader);
     let breaker = part(&mut reader, "breaker", &BREAKER_KEYS, pointer, breaker_settings).flatten();
-    let fallback = part(&mut reader, "fallback", &FALLBACK_KEYS, pointer, |inner| fallback(inner, &action));
+    let fallback = part(&mut reader, "fallback", &FALLBACK_KEYS, pointer, |it| fallback(it, &action, &split));
     let (fallback_upstream, fallback) = fallback.unwrap_or_default();
     let priority = priority(&mut reader);
-    let (canary, mirror) = second_upstreams(&mut reader, pointer, &action);
+    let (canary, mirror) = second_upstreams(&mut reader, pointer, &action, &split);
     match action {
         Some(action) if reader.mistakes.is_empty() => Ok(RouteConfig {
             name: Arc::from(name),
@@ -268,7 +279,7 @@ pub(crate) fn read(value: &Value, pointer: &str, source: Source) -> Result<Route
             breaker,
             fallback,
             fallback_upstream,
-            canary,
+            split: split.or(canary),
             mirror,
             compress,
             hedge,
@@ -309,25 +320,23 @@ fn upgrades(reader: &mut DocumentReader<'_>) -> Vec<Box<str>> {
     names
 }
 
-fn action(reader: &mut DocumentReader<'_>, pointer: &str) -> Option<Action> {
+/// What becomes of a request. Of a split, the action has the last upstream.
+fn action(reader: &mut DocumentReader<'_>, pointer: &str) -> (Option<Action>, Option<SplitConfig>) {
+    let (last, split) = split(reader, pointer).unzip();
+    let last = last.map(|upstream| Action::Forward { upstream });
     let upstream = reader.text("upstream", 1, 64).map(|name| Action::Forward { upstream: Arc::from(name) });
     let redirect =
         part(reader, "redirect", &REDIRECT_KEYS, pointer, redirect).flatten().map(Action::Redirect);
     let respond =
         part(reader, "respond", &RESPOND_KEYS, pointer, |inner| static_reply(inner, 200)).map(Action::Reply);
-    let mut stated =
-        ["upstream", "redirect", "respond"].into_iter().filter(|field| reader.field(field).is_some());
+    let mut stated = ACTIONS.into_iter().filter(|field| reader.field(field).is_some());
+    let accepted = format!("one of {}", ACTIONS.join(", "));
     match (stated.next(), stated.next()) {
-        (None, _) => {
-            let accepted = "one of upstream, redirect, respond";
-            reader.mistake("upstream", "is missing", accepted);
-        }
-        (Some(first), Some(second)) => {
-            reader.mistake(second, format!("stands beside {first}"), "one of upstream, redirect, respond");
-        }
+        (None, _) => reader.mistake("upstream", "is missing", accepted),
+        (Some(first), Some(second)) => reader.mistake(second, format!("stands beside {first}"), accepted),
         (Some(_), None) => {}
     }
-    upstream.or(redirect).or(respond)
+    (upstream.or(last).or(redirect).or(respond), split)
 }
 
 fn edits(reader: &mut DocumentReader<'_>) -> FieldEdits {

@@ -1,6 +1,7 @@
 //! Explanation of a route's action: a reply of its own, or the server that is next.
 
 use std::net::IpAddr;
+use std::ops::Range;
 use std::sync::Arc;
 
 use http::request::Parts;
@@ -10,12 +11,12 @@ use tidegate_upstream::backend::Backend;
 use tidegate_upstream::group::{Balance, Candidate};
 
 use crate::adaptive::AdaptiveStatus;
-use crate::canary::Why;
-use crate::config::RouteConfig;
+use crate::config::{RouteConfig, SplitConfig};
 use crate::identity::Identity;
 use crate::record::phase_word;
 use crate::replies::early;
 use crate::route::{Route, RouteAction};
+use crate::split::{Side, Why};
 use crate::upstream::Upstream;
 
 #[derive(Debug, Serialize)]
@@ -38,6 +39,9 @@ pub(super) struct ExplainedUpstream {
     /// The route's canary, and whether the request goes there.
     #[serde(skip_serializing_if = "Option::is_none")]
     canary: Option<ExplainedCanary>,
+    /// What the route's upstreams get of the requests, and why this one goes where it does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    split: Option<ExplainedSplit>,
     /// Where a copy goes.
     #[serde(skip_serializing_if = "Option::is_none")]
     mirror: Option<String>,
@@ -76,6 +80,18 @@ struct ExplainedCanary {
     upstream: String,
     taken: bool,
     because: String,
+}
+
+#[derive(Debug, Serialize)]
+struct ExplainedSplit {
+    shares: Vec<ExplainedShare>,
+    because: String,
+}
+
+#[derive(Debug, Serialize)]
+struct ExplainedShare {
+    upstream: String,
+    percent: f64,
 }
 
 #[derive(Debug, Serialize)]
@@ -130,16 +146,13 @@ pub(super) fn explained_action(
     };
     let (upstream, side) = route.side(main, request, identity, client);
     let mut explained = explained_upstream(route, upstream, request, client, now);
-    explained.canary = side.zip(route.config.canary.as_ref()).map(|(side, canary)| {
-        let because = match side.why {
-            Why::Fields => "its fields send it there".to_owned(),
-            Why::Share { place } => {
-                let [place, share] = [place, canary.per_thousand].map(|tenths| tenths as f64 / 10.0);
-                format!("its place is {place} of 100, and those below {share} go there")
-            }
-        };
-        ExplainedCanary { upstream: canary.upstream.to_string(), taken: side.is_canary, because }
-    });
+    if let (Some(side), Some(split)) = (side, &route.config.split) {
+        if split.is_canary {
+            explained.canary = explained_canary(split, main, side);
+        } else {
+            explained.split = explained_split(split, main, side);
+        }
+    }
     explained.mirror = route.mirror.as_ref().map(|mirror| mirror.upstream.config.name.to_string());
     let RouteConfig { fallback, fallback_upstream, .. } = &*route.config;
     explained.fallback = (fallback.is_some() || fallback_upstream.is_some()).then(|| ExplainedFallback {
@@ -147,6 +160,41 @@ pub(super) fn explained_action(
         status: fallback.as_ref().map(|reply| reply.status.as_u16()),
     });
     ExplainedAction::Forward(Box::new(explained))
+}
+
+/// The canary, which has the first of the places.
+fn explained_canary(split: &SplitConfig, main: &Upstream, side: Side) -> Option<ExplainedCanary> {
+    let (upstream, places) = split.places(&main.config.name).next()?;
+    let because = match side.why {
+        Why::Fields => "its fields send it there".to_owned(),
+        Why::Share { place } => {
+            let [place, end] = [place, places.end].map(percent);
+            format!("its place is {place} of 100, and those below {end} go there")
+        }
+    };
+    Some(ExplainedCanary { upstream: upstream.to_string(), taken: side.share.is_some(), because })
+}
+
+/// All shares of a split, and the place of a request.
+fn explained_split(split: &SplitConfig, main: &Upstream, side: Side) -> Option<ExplainedSplit> {
+    let parts: Vec<_> = split.places(&main.config.name).collect();
+    let because = match side.why {
+        Why::Fields => "its fields send it there".to_owned(),
+        Why::Share { place } => {
+            let (_, places) = parts.get(side.share.unwrap_or(parts.len() - 1))?;
+            let [place, start, end] = [place, places.start, places.end].map(percent);
+            format!("its place is {place} of 100, and those from {start} to below {end} go there")
+        }
+    };
+    let share = |(upstream, places): (&Arc<str>, Range<u64>)| ExplainedShare {
+        upstream: upstream.to_string(),
+        percent: percent(places.end - places.start),
+    };
+    Some(ExplainedSplit { shares: parts.into_iter().map(share).collect(), because })
+}
+
+fn percent(per_thousand: u64) -> f64 {
+    per_thousand as f64 / 10.0
 }
 
 fn explained_upstream(
@@ -185,6 +233,7 @@ fn explained_upstream(
     ExplainedUpstream {
         upstream: upstream.config.name.to_string(),
         canary: None,
+        split: None,
         mirror: None,
         fallback: None,
         route_breaker: route.breaker.as_ref().map(|breaker| phase_word(breaker.phase())),

@@ -161,6 +161,19 @@ fn a_route_is_judged_under_the_policies_that_the_candidate_lists_for_it() {
 }
 
 #[test]
+fn a_client_that_is_reset_begins_anew_under_the_candidate_too_and_no_other_does() {
+    let service = start(100, &[]);
+    put(&service, &json!({"policy": [policy("burst", 1)]}));
+    ["a", "a", "b", "b"].map(|client| assert!(decide(&service, client).0));
+    assert_eq!(limits(&service)["by_difference"], differences(2, 2, 0));
+    assert_eq!(call(&service, "DELETE", "/v1/clients/a/usage", None).0, 200);
+    assert_eq!(decide(&service, "a"), (true, json!(99)));
+    assert_eq!(limits(&service)["by_difference"], differences(3, 2, 0), "nothing was spent");
+    assert!(decide(&service, "b").0);
+    assert_eq!(limits(&service)["by_difference"], differences(3, 3, 0));
+}
+
+#[test]
 fn a_candidate_that_is_dropped_leaves_no_counters() {
     let service = start(100, &[]);
     let bytes = || metric(&service, "tidegate_candidate_counters_bytes");

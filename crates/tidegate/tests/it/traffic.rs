@@ -1,4 +1,4 @@
-//! Traffic that moves, at the gateway of the built binary: a canary's share, and copies for an upstream that nobody waits for.
+//! Traffic that moves, at the gateway of the built binary: shares of a canary and of a split, and copies for an upstream that nobody waits for.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -266,4 +266,50 @@ fn a_canary_is_explained_with_its_reason() {
         taken += usize::from(place < 30.0);
     }
     assert!((1..40).contains(&taken), "{taken} of 40");
+}
+
+#[test]
+fn a_split_is_explained_with_its_shares_and_the_place_of_the_request() {
+    let names = ["first", "second", "third"];
+    let servers = names.map(|name| server(name, "/gone"));
+    let upstreams = names.iter().zip(&servers);
+    let upstreams: String = upstreams
+        .map(|(name, (address, _))| format!("[[upstream]]\nname = \"{name}\"\nservers = [\"{address}\"]\n"))
+        .collect();
+    let share = |name: &str, percent: &str| format!("{{ upstream = \"{name}\", percent = {percent} }}");
+    let split = [share("first", "30"), share("second", "49.5"), share("third", "20.5")].join(", ");
+    let folder = tempfile::tempdir().unwrap();
+    let file = format!(
+        "gateway.listener = [{{ listen = \"127.0.0.1:0\" }}]\n{upstreams}\
+         [[route]]\nname = \"all\"\nsplit = [{split}]\nsplit_by = \"header:x-tenant\"\n"
+    );
+    fs::write(folder.path().join("tidegate.toml"), file).unwrap();
+    let environment = [("TIDEGATE_HTTP_LISTEN", "127.0.0.1:0")];
+    let service = Tidegate::start_in(folder, &["--config", "tidegate.toml"], &environment);
+    let agent = agent();
+    let mut seen = [0; 3];
+    for tenant in 0..40 {
+        let said = explained(&service, &[&format!("header.x-tenant={tenant}")]);
+        let request =
+            agent.get(format!("http://{}/", service.gateway[0])).header("x-tenant", tenant.to_string());
+        let answered_by = request.call().unwrap().body_mut().read_to_string().unwrap();
+        assert_eq!(said["upstream"], answered_by, "what is said is what happens");
+        let shares = json!([
+            {"upstream": "first", "percent": 30.0},
+            {"upstream": "second", "percent": 49.5},
+            {"upstream": "third", "percent": 20.5}
+        ]);
+        assert_eq!((&said["split"]["shares"], &said["canary"]), (&shares, &Value::Null));
+        let because = said["split"]["because"].as_str().unwrap();
+        let place: f64 = because.split(' ').nth(3).unwrap().parse().unwrap();
+        let (at, places) = match place {
+            ..30.0 => (0, "from 0 to below 30"),
+            ..79.5 => (1, "from 30 to below 79.5"),
+            _ => (2, "from 79.5 to below 100"),
+        };
+        assert_eq!(names[at], answered_by, "{because}");
+        assert!(because.ends_with(&format!("of 100, and those {places} go there")), "{because}");
+        seen[at] += 1;
+    }
+    assert!(seen.iter().all(|count| *count > 0), "{seen:?}");
 }

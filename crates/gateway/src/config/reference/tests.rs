@@ -8,6 +8,7 @@ const OWN: [(&str, &[&str]); 2] = [
     (
         "route",
         &[
+            "split",
             "redirect",
             "respond",
             "jwt",
@@ -39,6 +40,7 @@ fn with(list: &str, path: &str, value: Value) -> Value {
         "upstream" => json!({"name": "a", "servers": ["a:1"]}),
         _ if path.starts_with("redirect") => json!({"name": "a", "redirect": {"location": "/"}}),
         _ if path.starts_with("respond") => json!({"name": "a", "respond": {}}),
+        _ if path.starts_with("split.") => json!({"name": "a", "split": [{"upstream": "a", "percent": 1}]}),
         _ => json!({"name": "a", "upstream": "a"}),
     };
     match path.split_once('.') {
@@ -47,6 +49,7 @@ fn with(list: &str, path: &str, value: Value) -> Value {
             document["servers"][0] = json!({"url": "a:1"});
             document["servers"][0][field] = value;
         }
+        Some(("split", field)) => document["split"][0][field] = value,
         Some((table, field)) => {
             document[table][field] = value;
             // The longest pause bounds the first one.
@@ -63,7 +66,7 @@ fn pointer(path: &str) -> String {
     if path == "servers.url" {
         return "/servers/0".to_owned();
     }
-    format!("/{}", path.replace("servers.", "servers.0.").replace('.', "/"))
+    format!("/{}", path.replace("servers.", "servers.0.").replace("split.", "split.0.").replace('.', "/"))
 }
 
 #[test]
@@ -102,7 +105,7 @@ fn the_table_has_the_keys_that_are_read_and_their_ranges() {
                         (0..=most).map(|n| (format!("a{n}"), json!("1"))).collect();
                     assert!(refused(json!(many)), "{}", key.path);
                 }
-                Shape::Name | Shape::Flag | Shape::Table | Shape::Servers(_) => {
+                Shape::Name | Shape::Flag | Shape::Table | Shape::Servers(_) | Shape::Shares(_) => {
                     assert!(refused(json!(7)), "{list} {}", key.path);
                 }
             }

@@ -232,14 +232,19 @@ fn weights_that_say_no_share_are_listed_and_their_route_is_closed() {
         ),
         (
             "[{ name: two, weight: -1 }, { name: three, weight: 2 }]".to_owned(),
-            "one cluster is, or two by weight",
+            "one cluster is, or 2 to 20 by weight",
         ),
-        ("[{ name: two, weight: 50 }]".to_owned(), "one cluster is, or two by weight"),
+        ("[{ name: two, weight: 50 }]".to_owned(), "one cluster is, or 2 to 20 by weight"),
         (
             "[{ name: two, weight: 1 }, { name: nowhere, weight: 1 }]".to_owned(),
             "there is no cluster nowhere",
         ),
-        ("{}".to_owned(), "one cluster is, or two by weight"),
+        ("[{ name: two, weight: 1 }, { name: two, weight: 1 }]".to_owned(), "names two twice"),
+        (
+            "[{ name: two, weight: 1 }, { name: three, weight: 1 }, { name: one, weight: 1 }]".to_owned(),
+            "no tenths of a percent",
+        ),
+        ("{}".to_owned(), "one cluster is, or 2 to 20 by weight"),
     ] {
         std::fs::write(&file, weighted(&share, nowhere, &client)).unwrap();
         let ran = binary().args(["import", "envoy", "--partial"]).arg(&file).output().unwrap();
@@ -247,12 +252,18 @@ fn weights_that_say_no_share_are_listed_and_their_route_is_closed() {
         assert!(said.contains(expected) && ran.status.code() == Some(2), "{share}: {said}");
         let written = String::from_utf8(ran.stdout).unwrap();
         assert_eq!(written.matches("not imported\"").count(), 1, "{share}: {written}");
-        assert!(!written.contains("canary"), "{share}: {written}");
+        assert!(!written.contains("canary") && !written.contains("split"), "{share}: {written}");
     }
     // The same weight at both is a half, however large it is. (The file of the authority is not there.)
     let half = format!("[{{ name: two, weight: {largest} }}, {{ name: three, weight: {largest} }}]");
     let one_of_200 = "[{ name: two, weight: 199 }, { name: three, weight: 1 }]".to_owned();
-    for (share, expected) in [(half, "percent = 50"), (one_of_200, "percent = 0.5")] {
+    let three = "[{ name: two, weight: 5 }, { name: three, weight: 3 }, { name: one, weight: 2 }]".to_owned();
+    for (share, expected) in [
+        (half, "percent = 50"),
+        (one_of_200, "percent = 0.5"),
+        (three.clone(), "split = ["),
+        (three, "percent = 20"),
+    ] {
         std::fs::write(&file, weighted(&share, nowhere, &client)).unwrap();
         let ran = binary().args(["import", "envoy", "--partial"]).arg(&file).output().unwrap();
         let written = String::from_utf8(ran.stdout).unwrap();

@@ -15,6 +15,9 @@ const EDITS: [&str; 4] = [
     "response_headers_to_remove",
 ];
 
+/// Most upstreams of a split.
+const MOST_CLUSTERS: usize = 20;
+
 /// What the blocks around a route do to fields.
 #[derive(Clone, Default)]
 struct Edits {
@@ -188,7 +191,7 @@ impl<'y> BootstrapImporter<'y> {
         retries + 1
     }
 
-    /// Two clusters; the second is a canary.
+    /// Several clusters: of two, the second is a canary; more are a split.
     fn weighted(
         &mut self,
         action: &mut Fields<'y>,
@@ -197,32 +200,46 @@ impl<'y> BootstrapImporter<'y> {
         route: &mut ProductTable,
     ) -> Option<()> {
         let mut clusters = action.map("weighted_clusters", &mut self.product)?;
-        let mut both = Vec::new();
+        let mut weights: Vec<(&str, u64)> = Vec::new();
         for cluster in clusters.list("clusters", &mut self.product) {
             let mut fields = cluster.fields(&mut self.product);
             let (name, weight) = (fields.text("name"), fields.take("weight").and_then(|it| it.number()));
             fields.end_strictly(&mut self.product);
-            both.extend(name.zip(weight));
+            weights.extend(name.zip(weight));
         }
         clusters.end(&["total_weight", "runtime_key_prefix"], &mut self.product);
-        let [(first, one), (second, other)] = both[..] else {
-            self.product.lacks(
-                &taken.source,
-                &taken.path,
-                "is not understood here: one cluster is, or two by weight",
-            );
+        if !(2..=MOST_CLUSTERS).contains(&weights.len()) {
+            let problem =
+                format!("is not understood here: one cluster is, or 2 to {MOST_CLUSTERS} by weight");
+            self.product.lacks(&taken.source, &taken.path, problem);
             return None;
-        };
-        let Some(percent) = percent(one, other) else {
+        }
+        let numbers: Vec<u64> = weights.iter().map(|(_, weight)| *weight).collect();
+        let Some(percentages) = percentages(&numbers) else {
             self.product.lacks(&taken.source, &taken.path, "has weights that are no tenths of a percent");
             return None;
         };
-        let main = self.upstream(first, attempts, &taken.source, &taken.path)?;
-        let canary = self.upstream(second, attempts, &taken.source, &taken.path)?;
-        route.set("upstream", main);
-        route.set("canary", json!({ "upstream": canary, "percent": percent }));
-        let problem =
-            "a share of the clients goes to the second cluster and stays there, not of the requests";
+        let mut shares: Vec<Value> = Vec::new();
+        for ((cluster, _), percent) in weights.iter().zip(percentages) {
+            let upstream = self.upstream(cluster, attempts, &taken.source, &taken.path)?;
+            let share = json!({ "upstream": upstream, "percent": percent });
+            if shares.iter().any(|known| known["upstream"] == share["upstream"]) {
+                self.product.lacks(&taken.source, &taken.path, format!("names {cluster} twice"));
+                return None;
+            }
+            shares.push(share);
+        }
+        let problem = match &shares[..] {
+            [main, canary] => {
+                route.set("upstream", main["upstream"].clone());
+                route.set("canary", canary.clone());
+                "a share of the clients goes to the second cluster and stays there, not of the requests"
+            }
+            _ => {
+                route.set("split", shares);
+                "each cluster gets a share of the clients, who stay there, not of the requests"
+            }
+        };
         self.product.differs(&taken.source, &taken.path, problem);
         Some(())
     }
@@ -337,12 +354,16 @@ impl<'y> BootstrapImporter<'y> {
     }
 }
 
-/// The share of the second of two weights, if it is one of tenths of a percent.
-fn percent(one: u64, other: u64) -> Option<Value> {
-    let (whole, thousandfold) = (u128::from(one) + u128::from(other), u128::from(other) * 1_000);
-    let tenths = (whole > 0 && thousandfold.is_multiple_of(whole)).then(|| thousandfold / whole)?;
-    let tenths = u32::try_from(tenths).ok()?;
-    Some(if tenths.is_multiple_of(10) { json!(tenths / 10) } else { json!(f64::from(tenths) / 10.0) })
+/// The shares that weights say, if each is one of tenths of a percent.
+fn percentages(weights: &[u64]) -> Option<Vec<Value>> {
+    let whole: u128 = weights.iter().map(|weight| u128::from(*weight)).sum();
+    let shares = weights.iter().map(|weight| {
+        let thousandfold = u128::from(*weight) * 1_000;
+        let tenths = (whole > 0 && thousandfold.is_multiple_of(whole)).then(|| thousandfold / whole)?;
+        let tenths = u32::try_from(tenths).ok()?;
+        Some(if tenths.is_multiple_of(10) { json!(tenths / 10) } else { json!(f64::from(tenths) / 10.0) })
+    });
+    shares.collect()
 }
 
 impl Edits {

@@ -1,9 +1,18 @@
-//! Which requests of a route go to its canary: those with certain fields or cookies, and a share of the others.
+//! Which requests of a route go to which upstream of its split, and to its canary: those with certain fields or cookies, and a
+//! share of the others.
 //!
-//! The share is of what is told apart (clients, values of a field), by a hash that all nodes agree on. So each stays on its
-//! side, with no cookie and no table, at every node and over a restart; a larger percentage, of which tenths count, only adds
-//! to those that were there. The canary's name is part of the hash: routes to the same canary send it the same clients, and another
-//! canary has others.
+//! ```text
+//!   place:  0 ........ 299 | 300 ..... 799 | 800 ........ 999
+//!           first share    | second share  | what they leave: the action's upstream
+//! ```
+//!
+//! The shares are of what is told apart (clients, values of a field), by a hash that all nodes agree on. So each stays on its
+//! side, with no cookie and no table, at every node and over a restart. A percentage, of which tenths count, moves the ends of its
+//! share: who is between the old end and the new one changes sides, and nobody else. A larger first share, so that of a canary, only
+//! adds to those that were there.
+//!
+//! The first share's name is part of the hash: routes to the same canary send it the same clients, and another canary has others. A
+//! canary that becomes the first of a split keeps its clients.
 
 use std::net::IpAddr;
 
@@ -12,13 +21,14 @@ use http::request::Parts;
 use tidegate_upstream::group::hash;
 
 use crate::client_address::as_attribute;
-use crate::config::{CanaryConfig, StickyBy};
+use crate::config::{SplitConfig, StickyBy};
 use crate::identity::Identity;
 
 /// On which side of a split a request is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Side {
-    pub(crate) is_canary: bool,
+    /// The position of its share; `None`: it gets what the shares leave.
+    pub(crate) share: Option<usize>,
     pub(crate) why: Why,
 }
 
@@ -27,11 +37,11 @@ pub(crate) struct Side {
 pub(crate) enum Why {
     /// It has the fields and cookies that send it there.
     Fields,
-    /// Its place among a thousand is below the share, or not.
+    /// Its place among a thousand is in the share.
     Share { place: u64 },
 }
 
-impl CanaryConfig {
+impl SplitConfig {
     /// Where a request goes, and why. Its client is who it has proved to be, or its address.
     pub(crate) fn side_of(&self, request: &Parts, identity: Option<&Identity>, client: IpAddr) -> Side {
         match identity.and_then(Identity::client) {
@@ -48,7 +58,7 @@ impl CanaryConfig {
         let states_some = !self.fields.is_empty() || !self.cookies.is_empty();
         let has_cookies = || self.cookies.iter().all(|cookie| has_cookie(&request.headers, cookie));
         if states_some && self.fields.iter().all(has) && has_cookies() {
-            return Side { is_canary: true, why: Why::Fields };
+            return Side { share: Some(0), why: Why::Fields };
         }
         let stated = match &self.sticky_by {
             StickyBy::Client => None,
@@ -56,10 +66,11 @@ impl CanaryConfig {
             StickyBy::Cookie(name) => cookie(&request.headers, name),
         };
         let told_apart = stated.unwrap_or(client.as_bytes());
-        let hash = hash(&[self.upstream.as_bytes(), &[0], told_apart].concat());
+        let first = self.shares.first().map_or("", |share| &*share.upstream);
+        let hash = hash(&[first.as_bytes(), &[0], told_apart].concat());
         // By hundreds first: who is told apart stays where whole percents have put it.
         let place = (hash % 100) * 10 + (hash / 100) % 10;
-        Side { is_canary: place < self.per_thousand, why: Why::Share { place } }
+        Side { share: self.share_at(place), why: Why::Share { place } }
     }
 }
 
@@ -83,14 +94,23 @@ fn cookies<'f>(fields: &'f HeaderMap, name: &'f str) -> impl Iterator<Item = &'f
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::SplitShare;
 
-    fn canary(upstream: &str, percent: u64, sticky_by: StickyBy) -> CanaryConfig {
+    fn canary(upstream: &str, percent: u64, sticky_by: StickyBy) -> SplitConfig {
         of_a_thousand(upstream, percent * 10, sticky_by)
     }
 
-    fn of_a_thousand(upstream: &str, per_thousand: u64, sticky_by: StickyBy) -> CanaryConfig {
+    fn of_a_thousand(upstream: &str, per_thousand: u64, sticky_by: StickyBy) -> SplitConfig {
         let (fields, cookies) = (Vec::new(), Vec::new());
-        CanaryConfig { upstream: upstream.into(), per_thousand, fields, cookies, sticky_by }
+        let shares = vec![SplitShare { upstream: upstream.into(), per_thousand }];
+        SplitConfig { shares, fields, cookies, sticky_by, is_canary: true }
+    }
+
+    /// Which share each of 10,000 clients gets, of these shares of a thousand; what they leave goes to a third upstream.
+    fn placed(shares: [u64; 2]) -> Vec<Option<usize>> {
+        let mut split = of_a_thousand("a", shares[0], StickyBy::Client);
+        split.shares.push(SplitShare { upstream: "b".into(), per_thousand: shares[1] });
+        (0..10_000).map(|client| split.side(&request(&[]), &format!("10.0.0.{client}")).share).collect()
     }
 
     fn request(fields: &[(&str, &str)]) -> Parts {
@@ -101,9 +121,9 @@ mod tests {
         request.body(()).unwrap().into_parts().0
     }
 
-    fn taken(canary: &CanaryConfig) -> Vec<u32> {
+    fn taken(canary: &SplitConfig) -> Vec<u32> {
         (0..10_000)
-            .filter(|client| canary.side(&request(&[]), &format!("10.0.0.{client}")).is_canary)
+            .filter(|client| canary.side(&request(&[]), &format!("10.0.0.{client}")).share.is_some())
             .collect()
     }
 
@@ -119,6 +139,38 @@ mod tests {
         let other = taken(&canary("v3", 5, StickyBy::Client));
         let both = few.iter().filter(|client| other.contains(client)).count();
         assert!(both < 100, "{both} clients are in both canaries of 5 %");
+    }
+
+    #[test]
+    fn a_percentage_moves_who_is_between_the_old_end_and_the_new_one_and_nobody_else() {
+        let (before, after) = (placed([300, 500]), placed([400, 400]));
+        let moved: Vec<_> = before.iter().zip(&after).filter(|(old, new)| old != new).collect();
+        // Four standard deviations of 10,000 draws.
+        assert!((880..=1_120).contains(&moved.len()), "{}", moved.len());
+        assert!(
+            moved.iter().all(|sides| *sides == (&Some(1), &Some(0))),
+            "from the second share to the first"
+        );
+        for (sides, [first, second]) in [(before, [300, 500]), (after, [400, 400])] {
+            let counted = |side: Option<usize>| sides.iter().filter(|it| **it == side).count();
+            for (side, expected) in [(Some(0), first), (Some(1), second), (None, 1_000 - first - second)] {
+                let (found, expected) = (counted(side), expected * 10);
+                assert!(found.abs_diff(expected) < 200, "{side:?}: {found} of {expected}");
+            }
+        }
+        assert_eq!(placed([0, 1_000]), vec![Some(1); 10_000]);
+        assert_eq!(placed([0, 0]), vec![None; 10_000]);
+    }
+
+    #[test]
+    fn the_places_of_a_split_follow_one_another_and_are_all_places() {
+        let mut split = of_a_thousand("a", 301, StickyBy::Client);
+        split.shares.push(SplitShare { upstream: "b".into(), per_thousand: 499 });
+        let rest = "c".into();
+        let places: Vec<_> = split.places(&rest).map(|(upstream, places)| (&**upstream, places)).collect();
+        assert_eq!(places, [("a", 0..301), ("b", 301..800), ("c", 800..1_000)]);
+        let shares = [0, 300, 301, 799, 800, 999].map(|place| split.share_at(place));
+        assert_eq!(shares, [Some(0), Some(0), Some(1), Some(1), None, None]);
     }
 
     #[test]
@@ -156,9 +208,9 @@ mod tests {
     #[test]
     fn cookies_send_a_request_there_beside_the_fields() {
         let cookies = vec![("beta".into(), "on".into())];
-        let by_cookie = CanaryConfig { cookies, ..canary("v2", 0, StickyBy::Client) };
-        let is_there = |canary: &CanaryConfig, fields: &[(&str, &str)]| {
-            canary.side(&request(fields), "10.0.0.1").is_canary
+        let by_cookie = SplitConfig { cookies, ..canary("v2", 0, StickyBy::Client) };
+        let is_there = |canary: &SplitConfig, fields: &[(&str, &str)]| {
+            canary.side(&request(fields), "10.0.0.1").share.is_some()
         };
         for there in ["beta=on", "a=b; beta=on", "beta=off; beta=on"] {
             assert!(is_there(&by_cookie, &[("cookie", there)]), "{there}");
@@ -169,7 +221,7 @@ mod tests {
             assert!(!is_there(&by_cookie, &[("cookie", elsewhere)]), "{elsewhere}");
         }
         let fields = vec![("x-team".parse().unwrap(), "1".parse().unwrap())];
-        let both = CanaryConfig { fields, ..by_cookie };
+        let both = SplitConfig { fields, ..by_cookie };
         assert!(is_there(&both, &[("cookie", "beta=on"), ("x-team", "1")]));
         assert!(!is_there(&both, &[("cookie", "beta=on")]) && !is_there(&both, &[("x-team", "1")]));
     }
@@ -177,11 +229,11 @@ mod tests {
     #[test]
     fn all_of_the_fields_send_a_request_there() {
         let fields = ["x-canary", "x-team"].map(|name| (name.parse().unwrap(), "1".parse().unwrap()));
-        let canary = CanaryConfig { fields: fields.to_vec(), ..canary("v2", 0, StickyBy::Client) };
+        let canary = SplitConfig { fields: fields.to_vec(), ..canary("v2", 0, StickyBy::Client) };
         let both = canary.side(&request(&[("x-canary", "1"), ("x-team", "1")]), "10.0.0.1");
-        assert_eq!(both, Side { is_canary: true, why: Why::Fields });
+        assert_eq!(both, Side { share: Some(0), why: Why::Fields });
         for fields in [&[][..], &[("x-canary", "1")], &[("x-canary", "1"), ("x-team", "2")]] {
-            assert!(!canary.side(&request(fields), "10.0.0.1").is_canary);
+            assert!(!canary.side(&request(fields), "10.0.0.1").share.is_some());
         }
     }
 }
