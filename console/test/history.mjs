@@ -50,7 +50,10 @@ async function begins(page, ms, what) {
 function visit(edge) {
   const { hostname: host, port } = new URL(`tcp://${edge}`);
   return new Promise((resolve, reject) => {
-    connect({ host, port: Number(port) }).on("error", reject).on("close", resolve).resume();
+    connect({ host, port: Number(port) })
+      .on("error", reject)
+      .on("close", resolve)
+      .resume();
   });
 }
 

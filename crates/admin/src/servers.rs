@@ -88,7 +88,7 @@ impl Servers {
 
     /// Whether the server of this name has had a connection, or has had a listener from the start.
     fn is_there(&self, name: &str, stats: &Stats) -> bool {
-        !self.absent.iter().any(|absent| *absent == name) || stats.totals().accepted > 0
+        !self.absent.contains(&name) || stats.totals().accepted > 0
     }
 
     /// What the server of this name has answered so far; `None` if there is none that answers anything.

@@ -125,7 +125,7 @@ impl Upstream {
             breaker,
             route_breakers: ArcSwap::default(),
             adaptive,
-            budget: budget.unwrap_or_else(|| Arc::new(SharedBudget::new(rule, cores))),
+            budget: budget.unwrap_or_else(|| Arc::new(SharedBudget::new(rule, flows.cores()))),
             lately,
             certificates: pools.iter().map(|_| ServerCertificate::default()).collect(),
             bad_replies: SeldomLine::default(),

@@ -33,12 +33,15 @@ tidegate_settings::settings! {
     }
 }
 
+/// The settings, and where each came from.
+type Resolved = (Settings, Vec<(&'static str, Origin)>);
+
 /// Reads the sources: the settings with the origins of all, or the mistakes as they are printed.
 fn read(
     file: &str,
     environment: &[(&str, &str)],
     flags: &[(&'static str, &str)],
-) -> Result<(Settings, Vec<(&'static str, Origin)>), String> {
+) -> Result<Resolved, String> {
     let document = Document::parse(file.as_bytes());
     let environment: Environment = environment.iter().copied().collect();
     let flags: FlagValues = flags.iter().map(|(path, text)| (*path, (*text).to_owned())).collect();

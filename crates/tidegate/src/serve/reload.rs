@@ -122,7 +122,7 @@ mod tests {
         let bare = config(&[("TIDEGATE_HTTP_LISTEN", "127.0.0.1:4000")]);
         let access = Access::new(&bare.settings, &bare.tokens);
         let refused = |served: &[Settings]| expect_guarded(served, &bare.settings, &access).err();
-        let mistakes = refused(&[public.clone()]).unwrap();
+        let mistakes = refused(std::slice::from_ref(&public)).unwrap();
         assert_eq!((mistakes.len(), &*mistakes[0].pointer), (1, "/http/listen"));
         assert!(mistakes[0].problem.contains("change the address first"), "{mistakes:?}");
         assert!(refused(&[public, moved.clone()]).is_some(), "the public one still drains");
