@@ -204,8 +204,20 @@ type Explanation struct {
 	// NotListed is how many policies that do not apply are left out of Policies.
 	NotListed int64               `json:"not_listed,omitempty"`
 	Policies  []PolicyExplanation `json:"policies"`
+	// RequestLimits are those that came with the request, if some did.
+	RequestLimits *RequestLimits `json:"request_limits,omitempty"`
 	// Revision is that of the stored configuration.
 	Revision int64 `json:"revision"`
+}
+
+// RequestLimits are numbers that came with a request, in its explanation: the schema RequestLimitsExplanation.
+type RequestLimits struct {
+	// Decide says whether they decide.
+	Decide bool `json:"decide"`
+	// Limits are the numbers, as the request stated them.
+	Limits map[string]any `json:"limits"`
+	// Verdict is what they would say, if they decide.
+	Verdict *PolicyPart `json:"verdict,omitempty"`
 }
 
 // UnmarshalJSON refuses what is no explanation.

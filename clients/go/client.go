@@ -197,9 +197,17 @@ func (client *Client) Refund(ctx context.Context, attributes Attributes, options
 // Explain says what each policy would do to a request, and why; it takes nothing. The error is an
 // [InvalidRequestError] or an [UnavailableError].
 func (client *Client) Explain(ctx context.Context, attributes Attributes, options ...Option) (Explanation, error) {
-	query := url.Values{"cost": {strconv.FormatInt(Ask(nil, options...).Cost, 10)}}
+	asked := Ask(nil, options...)
+	query := url.Values{"cost": {strconv.FormatInt(asked.Cost, 10)}}
 	for name, value := range attributes {
 		query.Set(name, value)
+	}
+	if asked.Limits != nil {
+		limits, err := json.Marshal(asked.Limits)
+		if err != nil {
+			return Explanation{}, err
+		}
+		query.Set("limits", string(limits))
 	}
 	var reply Explanation
 	err := client.simple(ctx, "explain", http.MethodGet, "/v1/explain?"+query.Encode(), nil, &reply)

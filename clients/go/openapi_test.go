@@ -21,7 +21,8 @@ var models = map[string]any{
 	"DecisionBody": Request{}, "LimitsBody": Limits{}, "DecisionReply": Decision{}, "PartReply": PolicyPart{},
 	"RefundReply": Refunded{}, "Renewed": renewed{}, "Explanation": Explanation{},
 	"PolicyExplanation": PolicyExplanation{}, "LeaseExplanation": LeaseExplanation{},
-	"Problem": Problem{}, "FieldError": FieldError{},
+	"RequestLimitsExplanation": RequestLimits{},
+	"Problem":                  Problem{}, "FieldError": FieldError{},
 }
 
 // read reads a JSON file of the repository.

@@ -21,8 +21,8 @@ export type Connection = "connecting" | "open" | "lost";
 export const connection = new Observable<Connection>("connecting");
 /** The revision in force. */
 export const revision = new Observable<number | undefined>(undefined);
-/** How often the configuration was another: views read again what they show. A reloaded file has the revision of the
- * one before it. */
+/** How often the configuration, or its revision, was another: views read again what they show. A reloaded file has the revision of
+ * the one before it. */
 export const generation = new Observable(0);
 export const breakers = new Observable<ReadonlyMap<string, Breaker>>(new Map());
 
@@ -79,7 +79,8 @@ function open(): void {
   stream.addEventListener("configuration", (event) => {
     const told: Configuration = JSON.parse(event.data);
     last = event.lastEventId;
-    const isOther = told.all !== false || told.changed.length > 0;
+    const known = untold?.revision ?? revision.value;
+    const isOther = told.all !== false || told.changed.length > 0 || told.revision !== known;
     untold = { revision: told.revision, isOther: isOther || untold?.isOther === true };
     if (telling === undefined) tell();
   });

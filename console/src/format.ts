@@ -54,6 +54,11 @@ export function wait(ms: number): string {
   return shown.map(([number, unit]) => `${number} ${unit}`).join(" ");
 }
 
+/** Seconds since the epoch as a time of day, `14:03:59`. */
+export function timeOfDay(seconds: number): string {
+  return new Date(1000 * seconds).toLocaleTimeString("sv", { timeStyle: "medium" });
+}
+
 /** How long ago, as `5 s ago`. */
 export function ago(ms: number): string {
   return ms < 1000 ? "just now" : `${wait(ms).split(" ").slice(0, 2).join(" ")} ago`;
@@ -67,7 +72,9 @@ export function span(seconds: number): string {
   return `${count(seconds)} s`;
 }
 
-export function bytes(value: number): string {
+/** `1.2 MB`, `–` where nothing is known. */
+export function bytes(value: number | null | undefined): string {
+  if (value === null || value === undefined) return "–";
   const units = ["B", "kB", "MB", "GB", "TB"];
   let at = 0;
   let rest = value;

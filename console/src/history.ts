@@ -3,7 +3,7 @@
 
 import { useEffect, useMemo } from "preact/hooks";
 import { ask, RequestError } from "./api";
-import { labelsOf, type Reading, type Series } from "./metrics";
+import { labelsOf, type Reading, rate, type Series } from "./metrics";
 import { Observable, useValue } from "./observable";
 
 interface History {
@@ -70,4 +70,22 @@ export function useWithPast(own: readonly Reading[], seconds: number): readonly 
     if (missing.length === 0) return own;
     return [...missing, ...own.filter(({ at }) => at >= since)].sort((a, b) => a.at - b.at);
   }, [own, before, seconds]);
+}
+
+/** What is drawn of sums over time: when each was read, in seconds since the epoch, and how fast it grew until then. The sums are
+ * the same each time: what is drawn is worked out when there is a new reading. */
+export function useRates(
+  own: readonly Reading[],
+  seconds: number,
+  sums: readonly ((reading: Reading) => number)[],
+): { at: number[]; values: (number | null)[][] } {
+  const all = useWithPast(own, seconds);
+  return useMemo(() => {
+    // The first has nothing before it: a rate of nothing.
+    const pairs = all.map((reading, place) => [all[Math.max(place - 1, 0)] as Reading, reading] as const);
+    return {
+      at: pairs.map(([, { at }]) => at / 1000),
+      values: sums.map((sum) => pairs.map(([before, after]) => rate(before, after, sum))),
+    };
+  }, [all, sums]);
 }

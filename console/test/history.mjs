@@ -2,9 +2,20 @@
 // the page, and nothing is wrong.
 
 import assert from "node:assert/strict";
+import { connect, createServer } from "node:net";
+import { isDeepStrictEqual } from "node:util";
 import { scenario, until } from "./support.mjs";
 
-const CHART = '[role=img][aria-label^="Requests per second"]';
+const fileOf = (backend) => `
+gateway.listener = [{ listen = "127.0.0.1:0" }]
+edge.listener = [{ listen = "127.0.0.1:0" }]
+edge.backend = [{ name = "rio", address = "${backend}", region = "sa" }]
+policy = [{ name = "per-client", limit = 100, window_seconds = 60 }]
+route = [{ name = "everything", respond = { body = "ok" } }]
+`;
+
+/** What a view draws first. */
+const CHART = "[role=img][aria-label*=' per second over the last ']";
 
 /** From when on a chart has something, as the page says it. */
 async function beginning(page) {
@@ -35,20 +46,59 @@ async function begins(page, ms, what) {
   );
 }
 
-await scenario(async ({ server, tab }) => {
-  const service = await server().start();
-  await service.spend("user123", 7);
-  let kept;
-  await until("two readings are kept, and a request in one of them", async () => {
-    kept = (await service.ask("GET", "/v1/history")).body;
-    return kept.at_unix_ms?.length > 1 && kept.series.length > 0;
+/** A connection to the edge, until its backend has ended it. */
+function visit(edge) {
+  const { hostname: host, port } = new URL(`tcp://${edge}`);
+  return new Promise((resolve, reject) => {
+    connect({ host, port: Number(port) })
+      .on("error", reject)
+      .on("close", resolve)
+      .resume();
   });
-  const allowed = kept.series.find(({ series }) => /requests_decided_total.*http.*allowed/.test(series));
-  assert.equal(allowed.numbers.at(-1), 7);
+}
+
+await scenario(async ({ server, tab }) => {
+  const backend = createServer((socket) => {
+    // A check of its health only connects.
+    socket.on("error", () => {});
+    socket.end("hello");
+  });
+  await new Promise((resolve) => backend.listen(0, "127.0.0.1", resolve));
+  try {
+    const service = server().configure(fileOf(`127.0.0.1:${backend.address().port}`));
+    await drawn(await service.start(), tab);
+  } finally {
+    backend.close();
+  }
+});
+
+async function drawn(service, tab) {
+  await service.spend("user123", 7);
+  for (let n = 0; n < 3; n += 1) await (await fetch(`http://${service.gateway}/${n}`)).text();
+  for (let n = 0; n < 2; n += 1) await visit(service.edge);
+  const counted = {
+    'tidegate_requests_decided_total{protocol="http",result="allowed"}': 7,
+    'tidegate_http_requests_total{server="gateway",status="2xx"}': 3,
+    tidegate_edge_placed_total: 2,
+    'tidegate_edge_bytes_total{direction="to_client"}': 2 * "hello".length,
+  };
+  let kept;
+  let seen;
+  await until(
+    () => `two readings are kept, with what was asked: ${JSON.stringify(seen)}`,
+    async () => {
+      kept = (await service.ask("GET", "/v1/history")).body;
+      const last = (kept.series ?? []).map(({ series, numbers }) => [series, numbers.at(-1)]);
+      seen = Object.fromEntries(last.filter(([series]) => series in counted));
+      return kept.at_unix_ms?.length > 1 && isDeepStrictEqual(seen, counted);
+    },
+  );
   const page = await tab();
-  await page.open(service, "#/");
-  await begins(page, kept.at_unix_ms[0], "the server's own past");
-  await page.isAccessible("charts with a past");
+  for (const address of ["#/", "#/gateway", "#/edge"]) {
+    await page.open(service, address);
+    await begins(page, kept.at_unix_ms[0], `the server's own past, ${address}`);
+    await page.isAccessible(`charts with a past, ${address}`);
+  }
 
   // An hour of it, as one that has run for longer has.
   const now = Date.now();
@@ -85,4 +135,4 @@ await scenario(async ({ server, tab }) => {
   await without.shows("The last hour");
   const seconds = Array.from({ length: 120 }, (_, n) => now + 1000 * n);
   assert.ok((await clocks(without, seconds)).includes(await beginning(without)), "it begins with the page");
-});
+}

@@ -1,6 +1,6 @@
 // 10,000 policies: only the rows in sight are drawn, finding one is at once, and the page stays usable, also while limits
-// change faster than it is told, and while it is told of 1,000 changes a second. Of those that the metrics page counts together
-// no more is said than is known.
+// change faster than it is told, and while it is told of 1,000 changes a second: each view is there then, stays, and is read anew.
+// Of those that the metrics page counts together no more is said than is known.
 
 import assert from "node:assert/strict";
 import { request as ask, createServer } from "node:http";
@@ -17,9 +17,35 @@ const FILES = 150_000;
 /** Changes of clients' own limits while the page is looked at, at least, and who make them at once. */
 const CHANGES = 2_000;
 const WRITERS = 16;
-/** Events that a page is told of each second, and how many. */
+/** Events that a page is told of each second, and how many while its list is looked at. */
 const RATE = 1_000;
 const TOLD = 2_000;
+/** Times that a view asks at one address in a second, at most: it is told of changes four times a second, two of its parts may ask
+ * there, and by the clock, too. */
+const ASKED = 12;
+/** Documents of a page of a list, and how many pages the policies are. */
+const PAGE = 500;
+const PAGES = COUNT / PAGE;
+
+/** Each view, what it shows when the server has answered, and where it asks again at each change, if anywhere, in how many pages. The
+ * changes that the page is told of have no lines in the audit log: nobody made them. */
+const VIEWS = [
+  ["#/", "Nothing was changed, through the API or in the file.", "/v1/audit"],
+  ["#/clients", "These are the first 100 by name", "/v1/clients"],
+  ["#/clients?id=a&with=path%3D%2Fp4711", "9,999 policies do not apply", "/v1/explain"],
+  ["#/policies?find=p4711", "1 of 10,000 policies", "/v1/policies", PAGES],
+  ["#/policies/p4711", "None of the last 1,000 changes is of this policy.", "/v1/audit"],
+  ["#/playground", "10 of 20"],
+  ["#/gateway", "There is no route.", "/v1/routes"],
+  ["#/gateway/analytics", "Requests are not counted in this process", "/v1/analytics"],
+  ["#/keys", "No policy has tiers.", "/v1/policies", PAGES],
+  ["#/edge", "There is no edge in this process."],
+  ["#/intake", "No metric has come since the process began.", "/v1/intake/oldest"],
+  ["#/audit", "Nothing was changed. Give a client its own limit", "/v1/audit"],
+  ["#/logs", "since the process began", "/v1/warnings"],
+  ["#/configuration?find=listen", "TIDEGATE_HTTP_LISTEN", "/v1/settings"],
+  ["#/saturation", "None. A run that is started here leaves one", "/v1/saturation"],
+];
 
 const policies = Array.from(
   { length: COUNT },
@@ -106,6 +132,7 @@ await scenario(async ({ server, tab }) => {
   await within(`the longest task beside ${RATE} events per second`, LONGEST_TASK, () =>
     page.longestTask(() => besideEvents(page, service)),
   );
+  await eachBesideEvents(page, service);
 });
 
 /** The list is there, and stays as things are, while changes come faster than the time that it takes to read it. */
@@ -140,8 +167,73 @@ async function besideChanges(page, service, limit) {
 
 /** The page is told of `RATE` changes per second by the clock, and goes on as things are. */
 async function besideEvents(page, service) {
+  await whileTold(page, service, TOLD, async (told, heard) => {
+    await page.open(told, "#/policies?find=p4711");
+    await page.shows("1 of 10,000 policies");
+    await until(
+      () => `${heard()} of ${TOLD} events came to the page`,
+      () => heard() > TOLD,
+    );
+    await page.shows("1 of 10,000 policies");
+    await page.click("link", "p4711");
+    await page.shows("per 60 s");
+  });
+}
+
+/** Each view comes while the page is told of changes without an end, stays, and is read anew; no task of it is too long. */
+async function eachBesideEvents(page, service) {
+  await whileTold(page, service, Infinity, async (told, heard) => {
+    for (const [address, text, asked, pages = 1] of VIEWS) {
+      const what = `the longest task of ${address} beside ${RATE} events per second`;
+      await within(what, LONGEST_TASK, async () => {
+        // Where nothing of the view is there yet, also when it is tried again.
+        await page.open(told, "#/no-such");
+        await page.shows("There is no such view.");
+        return page.longestTask(() => settles(page, { server: told, address, text, asked, pages, heard }));
+      });
+    }
+  });
+}
+
+/** What the view shows is there, does not go while more and more changes, and is asked for again, as often as is good. */
+async function settles(page, { server, address, text, asked, pages, heard }) {
+  const began = performance.now();
+  const requests = new Map();
+  const answers = new Map();
+  const abandoned = [];
+  let isThere = false;
+  const pathOf = (request) => new URL(request.url()).pathname;
+  const count = (counts, request) => counts.set(pathOf(request), (counts.get(pathOf(request)) ?? 0) + 1);
+  const listeners = {
+    // The pages of a list are asked for one after the other, as fast as they come.
+    request: (request) => !request.url().includes(`?limit=${PAGE}`) && count(requests, request),
+    requestfinished: (request) => isThere && count(answers, request),
+    requestfailed: (request) => isThere && abandoned.push(pathOf(request)),
+  };
+  for (const [event, listener] of Object.entries(listeners)) page.page.on(event, listener);
+  try {
+    await page.open(server, address);
+    await page.shows(text);
+    isThere = true;
+    const [before, seen] = [heard(), () => answers.get(asked) ?? 0];
+    await until(
+      () => `${address}: ${heard() - before} events, ${asked} was answered ${seen()} times`,
+      () => heard() - before > RATE && (asked === undefined || seen() > pages),
+    );
+    assert.ok((await page.text()).includes(text), `${address}: ${text} is there no longer`);
+  } finally {
+    for (const [event, listener] of Object.entries(listeners)) page.page.off(event, listener);
+  }
+  assert.deepEqual(abandoned, [], `${address}: asked for, and not waited for`);
+  const most = ASKED * (1 + (performance.now() - began) / 1000);
+  const often = [...requests].filter(([, times]) => times > most);
+  assert.deepEqual(often, [], `${address}: asked for more than ${most.toFixed(0)} times`);
+}
+
+/** Has the page told of that many changes meanwhile, `RATE` in a second. */
+async function whileTold(page, service, most, run) {
   await page.page.goto("about:blank");
-  const told = await teller(service);
+  const server = await teller(service, most);
   const session = await page.page.createCDPSession();
   let heard = 0;
   session.on("Network.eventSourceMessageReceived", () => {
@@ -149,24 +241,16 @@ async function besideEvents(page, service) {
   });
   try {
     await session.send("Network.enable");
-    await page.open(told, "#/policies?find=p4711");
-    await page.shows("1 of 10,000 policies");
-    await until(
-      () => `${heard} of ${TOLD} events came to the page`,
-      () => heard > TOLD,
-    );
-    await page.shows("1 of 10,000 policies");
-    await page.click("link", "p4711");
-    await page.shows("per 60 s");
+    await run(server, () => heard);
   } finally {
     await session.detach();
     await page.page.goto("about:blank");
-    told.close();
+    server.close();
   }
 }
 
 /** Stands before the server, passes on what it is asked, and tells of more changes than any disk takes. */
-async function teller(service) {
+async function teller(service, most) {
   const timers = new Set();
   const tell = (reply) => {
     const began = performance.now();
@@ -179,7 +263,7 @@ async function teller(service) {
     reply.writeHead(200, { "content-type": "text/event-stream", "cache-control": "no-store" });
     say({ all: true, changed: [] });
     const timer = setInterval(() => {
-      const due = Math.min((RATE * (performance.now() - began)) / 1000, TOLD);
+      const due = Math.min((RATE * (performance.now() - began)) / 1000, most);
       while (sent <= due) say({ all: false, changed: [{ kind: "override", name: `c${sent}` }] });
     }, 5);
     timers.add(timer);

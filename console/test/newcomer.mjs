@@ -63,6 +63,7 @@ await scenario(async ({ server, tab }) => {
   await keys.page.keyboard.type("250");
   await keys.tabTo("Save");
   await keys.page.keyboard.press("Enter");
+  await keys.hides("What is as everyone's follows everyone's.");
   await keys.shows("A request of user456 would be allowed now.");
   const given = (await service.ask("GET", "/v1/clients/user456/limits")).body;
   assert.deepEqual(given, { default: { limit: 250 } });

@@ -1,5 +1,5 @@
 // The overview after ten minutes of traffic in which one client of thirty asks too much: the picture of the README, by day,
-// by night and on a telephone. All figures in it are what the server has counted: `cargo xtask console --picture` sends for ten
+// by night and on a telephone. All figures in it are what the server has counted: `cargo xtask console --pictures` sends for ten
 // minutes. As a test it sends for some seconds, sees that nobody else is denied, and keeps no picture.
 
 import assert from "node:assert/strict";

@@ -83,7 +83,7 @@ policies = ["per-client"]
     await page.open(service, "#/gateway/traces/0-1");
     await page.shows("This request is not kept any more");
 
-    // What came by a route in the last seconds is counted without analytics, too.
+    // What came by a route in the last seconds, and what a limit denied of it, is counted without analytics, too.
     let isOver = false;
     const asking = (async () => {
       while (!isOver) {
@@ -92,7 +92,10 @@ policies = ["per-client"]
       }
     })();
     await page.open(service, "#/gateway");
-    await page.says("tbody tr:first-child", /^apipath \/api\/\*appper-client\d[\d.]*0 %[^–]+none of its own/);
+    await page.says(
+      "tbody tr:first-child",
+      /^apipath \/api\/\*appper-client\d[\d.]*0 %100 %[^–]+none of its own/,
+    );
     await page.shows("Numbers of this process in the last 10 s.");
     isOver = true;
     await asking;

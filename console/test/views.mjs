@@ -1,5 +1,5 @@
-// Every view with what a running server has: by day, by night, on a telephone, on a wide screen; no rule of axe is
-// broken, nothing is wider than the window, and nothing is asked of another server.
+// Every view with what a running server has: on a desk, on telephones and on a wide screen, on each by day and by night; no
+// rule of axe is broken, nothing is wider than the window, and nothing is asked of another server.
 
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
@@ -94,7 +94,16 @@ const VIEWS = [
   [
     "edge",
     "#/edge?client_ip=127.0.0.1",
-    ["2 backends", "rio", "dublin", "2 regions", "1 of 1 serve", "tier country, score 0"],
+    [
+      "Connections per second",
+      "Bytes per second",
+      "2 backends",
+      "rio",
+      "dublin",
+      "2 regions",
+      "1 of 1 serve",
+      "tier country, score 0",
+    ],
   ],
   ["intake", "#/intake", ["Metrics per second", "JSON", "The log"]],
   [
@@ -107,6 +116,7 @@ const VIEWS = [
   ["audit", "#/audit", ["created limits of client shop-7", "changed policy nightly"]],
 ];
 
+/** Each as it is opened. Those that are the only one of their size are then switched from day to night, or back. */
 const SCREENS = [
   ["light", { width: 1280, scheme: "light" }],
   ["dark", { width: 1280, scheme: "dark" }],
@@ -115,6 +125,9 @@ const SCREENS = [
   ["large phone", { width: 390, height: 844, scheme: "dark" }],
   ["wide", { width: 3840, height: 2160, scheme: "dark" }],
 ];
+
+/** The size that is opened by day and by night, where axe looks at the colours of both. */
+const BY_BOTH = ["light", "dark"];
 
 /** The views of which pictures are kept: what is in the others is made by scenarios of their own, the overview by picture.mjs. */
 const PICTURES = [
@@ -234,6 +247,7 @@ async function looked(service, tab) {
       }
       if (isPictured && name === "overview" && screen === "light") await direction(page);
       if (screen === "light") await isReached(page, name);
+      if (!BY_BOTH.includes(screen)) await isSwitched(page, name, size.scheme, `${name}, ${screen}`);
     }
     await page.page.close();
   }
@@ -256,6 +270,34 @@ async function looked(service, tab) {
 
   await chosen(page, service);
   await played(page, service);
+}
+
+/** The page as it is stays whole when the day ends, or the night: it has other colours, charts are drawn anew, nothing is
+ * wider than the window, and all is told as before. */
+async function isSwitched(page, view, scheme, what) {
+  const [other, there] = [scheme === "dark" ? "light" : "dark", `${what}, switched`];
+  const set = (value) => page.page.emulateMediaFeatures([{ name: "prefers-color-scheme", value }]);
+  const colours = () =>
+    page.page.evaluate(() => {
+      const { color, backgroundColor } = getComputedStyle(document.body);
+      return [color, backgroundColor];
+    });
+  const before = await colours();
+  // The page hears of it when it is drawn the next time, and charts do so before this.
+  await page.page.evaluate(() => {
+    globalThis.night = matchMedia("(prefers-color-scheme: dark)");
+    globalThis.switched = new Promise((resolve) =>
+      globalThis.night.addEventListener("change", () => resolve(), { once: true }),
+    );
+  });
+  await set(other);
+  await page.page.evaluate(() => globalThis.switched);
+  const after = await colours();
+  assert.ok(before[0] !== after[0] && before[1] !== after[1], `${there}: ${before}, ${after}`);
+  await page.fits(there);
+  await page.names(view);
+  await isPlain(page, there);
+  await set(scheme);
 }
 
 /** No colour is the only sign: what is good or bad has a sign and a word, and the lines of a chart are drawn in different

@@ -33,6 +33,9 @@ const MEMORY: &str = "-rss_limit_mb=1024";
 /// Time for one input, in seconds.
 const TIMEOUT: &str = "-timeout=10";
 
+/// The targets for which all services are built: the feature `whole` of `fuzz/Cargo.toml`.
+const OF_THE_WHOLE: [&str; 2] = ["config_file", "log_folder"];
+
 /// What names the target to the program.
 const TARGET: &str = "TIDEGATE_FUZZ_TARGET";
 
@@ -43,7 +46,8 @@ const TARGET: &str = "TIDEGATE_FUZZ_TARGET";
 pub(crate) fn fuzz(root: &Path, arguments: &[String]) -> anyhow::Result<()> {
     let (only, seconds) = parse(arguments)?;
     let targets = targets(root, only.as_deref())?;
-    let program = build(root)?;
+    let needs_whole = targets.iter().any(|target| OF_THE_WHOLE.contains(&target.as_str()));
+    let program = build(root, needs_whole)?;
     on_every_core(&targets, |target| fuzz_one(root, &program, target, seconds))
 }
 
@@ -110,12 +114,15 @@ fn host() -> anyhow::Result<String> {
     Ok(host.context("rustc -vV names no host")?.to_owned())
 }
 
-/// Builds the program of all targets, in a folder of its own: its flags are not those of other builds.
-fn build(root: &Path) -> anyhow::Result<PathBuf> {
+/// Builds the program of all targets, in a folder of its own: its flags are not those of other builds. Targets that need no
+/// service are built without all services.
+fn build(root: &Path, needs_whole: bool) -> anyhow::Result<PathBuf> {
+    let features: &[&str] = if needs_whole { &[] } else { &["--no-default-features"] };
     let (host, place) = (host()?, root.join("target/fuzz"));
     run(cargo()
         .args(["build", "--locked", "--profile", "fuzz", "--target", &host])
         .args(["--package", "tidegate-fuzz", "--features", "campaign", "--bin", "fuzz"])
+        .args(features)
         .current_dir(root)
         .env("CARGO_TARGET_DIR", &place)
         .env("RUSTFLAGS", COVERAGE))?;

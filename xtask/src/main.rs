@@ -75,7 +75,7 @@ const CHORES: &[(&str, &str)] = &[
     ("collector", "tests what a collector is sent once more, with OpenTelemetry's own, which it builds"),
     (
         "console",
-        "builds console/dist, the pages that the binary embeds [only checks of the sources: --lint; the README's picture, in ten minutes: --picture]",
+        "builds console/dist, the pages that the binary embeds [only checks of the sources: --lint; the pictures of all views, in twenty minutes, or of scenarios: --pictures [name ...]]",
     ),
     ("fuzz", "fuzzes every parser, or the one named [--seconds N]"),
     ("pauses", "runs the tests of sockets and stores while single threads are stopped [crate[/module]]"),

@@ -174,11 +174,15 @@ export class Tidegate {
     });
   }
 
-  /** Asks what each policy would do, and charges nothing. Throws `InvalidRequest` and `Unavailable`. */
-  async explain(attributes: Attributes, options: CallOptions & { cost?: number } = {}): Promise<Explanation> {
+  /** Asks what each policy would do, and what `limits` would, and charges nothing. Throws `InvalidRequest` and `Unavailable`. */
+  async explain(
+    attributes: Attributes,
+    options: CallOptions & { cost?: number; limits?: Limits } = {},
+  ): Promise<Explanation> {
     const started = performance.now();
     const deadline = this.#deadline(started, options);
     const query = new URLSearchParams({ ...attributes, cost: String(options.cost ?? 1) });
+    if (options.limits) query.set("limits", JSON.stringify(limitsOf(options.limits)));
     try {
       const reply = await this.#send({ method: "GET", path: `/v1/explain?${query}` }, deadline);
       const found = this.#read<Explanation>(types.EXPLANATION, reply);
@@ -471,13 +475,13 @@ function bodyOf({ attributes, cost, peek, limits }: Question): string {
     attributes,
     cost: cost === 1 ? undefined : cost,
     peek: peek || undefined,
-    limits: limits && {
-      limit: limits.limit,
-      window_seconds: limits.windowSeconds,
-      algorithm: limits.algorithm,
-      burst: limits.burst,
-    },
+    limits: limits && limitsOf(limits),
   });
+}
+
+/** The limits as the API writes them. */
+function limitsOf({ limit, windowSeconds, algorithm, burst }: Limits): Record<string, unknown> {
+  return { limit, window_seconds: windowSeconds, algorithm, burst };
 }
 
 function problemOf(reply: Reply): types.Problem {

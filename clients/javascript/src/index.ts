@@ -19,6 +19,7 @@ export {
   type Problem,
   type Refunded,
   type Renewed,
+  type RequestLimits,
   type Source,
   type Stats,
   Unavailable,

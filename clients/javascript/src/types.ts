@@ -107,6 +107,14 @@ export interface PolicyExplanation {
   verdict?: Part;
 }
 
+/** The numbers that came with a request, in its explanation. */
+export interface RequestLimits {
+  limits: Record<string, unknown>;
+  /** Whether they decide. */
+  decide: boolean;
+  verdict?: Part;
+}
+
 /** What would happen to a request, and why. */
 export interface Explanation {
   allowed: boolean;
@@ -116,6 +124,7 @@ export interface Explanation {
   /** How many policies that do not apply are left out. */
   notListed?: number;
   degraded?: string;
+  requestLimits?: RequestLimits;
 }
 
 /** One mistake in what was sent. */
@@ -224,6 +233,11 @@ const POLICY_EXPLANATION: Model = [
   one("lease", LEASE),
   one("verdict", PART),
 ];
+const REQUEST_LIMITS: Model = [
+  one("limits", "object", true),
+  one("decide", "boolean", true),
+  one("verdict", PART),
+];
 export const EXPLANATION: Model = [
   one("allowed", "boolean", true),
   one("revision", "number", true),
@@ -231,6 +245,7 @@ export const EXPLANATION: Model = [
   one("no_match", "boolean"),
   one("not_listed", "number"),
   one("degraded", "string"),
+  one("request_limits", REQUEST_LIMITS),
 ];
 const FIELD_ERROR: Model = [
   one("pointer", "string", true),

@@ -46,6 +46,8 @@ holds<SameShape<Api<"Renewed">, own.Renewed>>();
 holds<Same<SimpleFields<Api<"Renewed">>, SimpleFields<own.Renewed>>>();
 holds<SameShape<Api<"Explanation">, own.Explanation>>();
 holds<Same<SimpleFields<Api<"Explanation">>, SimpleFields<own.Explanation>>>();
+holds<SameShape<Api<"RequestLimitsExplanation">, own.RequestLimits>>();
+holds<Same<SimpleFields<Api<"RequestLimitsExplanation">>, SimpleFields<own.RequestLimits>>>();
 holds<SameShape<Api<"PolicyExplanation">, own.PolicyExplanation>>();
 holds<Same<SimpleFields<Api<"PolicyExplanation">>, SimpleFields<own.PolicyExplanation>>>();
 holds<SameShape<Api<"LeaseExplanation">, own.Lease>>();

@@ -335,6 +335,7 @@ MODELS = {
     "Explanation": _types.Explanation,
     "PolicyExplanation": _types.PolicyExplanation,
     "LeaseExplanation": _types.Lease,
+    "RequestLimitsExplanation": _types.RequestLimits,
     "Problem": _types.Problem,
     "FieldError": _types.FieldError,
     "DecisionBody": _types.Request,

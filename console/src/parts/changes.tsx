@@ -1,6 +1,10 @@
 // Changes of the configuration as lines of the audit log, each with what became of the document.
 
+import { ask, type Reply } from "../api";
+import { revision } from "../events";
+import { useValue } from "../observable";
 import { href } from "../router";
+import { type Asked, useAsked } from "./asked";
 import { Badge, chosen, When } from "./basics";
 import { Difference } from "./difference";
 
@@ -15,6 +19,34 @@ export interface Entry {
   after: unknown;
   /** The address that asked; of a change of the file, the machine. */
   from?: string | null;
+}
+
+/** Changes after a revision and until another one, the oldest first. */
+export interface ListedChanges {
+  after: number;
+  until: number;
+  entries: Entry[];
+}
+
+/** The address of so many changes until a revision. */
+export function changesUntil(until: number, most: number): string {
+  return `/v1/audit?after=${Math.max(until - most, 0)}&limit=${most}`;
+}
+
+/** The last changes when they are asked for, and not of a revision that the page was told of before: otherwise each change would make
+ * another question of it, and while they come fast none would be answered. */
+async function lastChanges(path: string, signal: AbortSignal): Promise<Reply<ListedChanges>> {
+  const most = Number(new URL(path, location.href).searchParams.get("limit"));
+  const known = revision.value ?? 0;
+  const reply = await ask<Entry[]>("GET", changesUntil(known, most), { signal });
+  const until = Math.max(known, reply.body.at(-1)?.revision ?? 0);
+  return { ...reply, body: { after: Math.max(known - most, 0), until, entries: reply.body } };
+}
+
+/** The last changes, that many at most, and at each further one again. */
+export function useLastChanges(most: number): Asked<ListedChanges> {
+  const isKnown = useValue(revision) !== undefined;
+  return useAsked(isKnown ? `/v1/audit?limit=${most}` : undefined, undefined, lastChanges);
 }
 
 /** A change of the file, which has many settings and documents in it. */

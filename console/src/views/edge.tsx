@@ -1,10 +1,12 @@
-// The TCP edge: its backends, where the last connections went, and where one would go.
+// The TCP edge: what came of connections over time, its backends, where the last connections went, and where one would go.
 
-import { bytes, count, counted, perSecond } from "../format";
+import { bytes, count, counted, perSecond, timeOfDay } from "../format";
+import { useRates } from "../history";
 import { earlier, type Reading, rate, readings, type Series, total, useReadings } from "../metrics";
 import { useValue } from "../observable";
 import { useAsked } from "../parts/asked";
 import { Badge, Curl, chosen, Empty, Panel, Problem, Scroll, When } from "../parts/basics";
+import { Chart } from "../parts/chart";
 import { ExplainForm } from "../parts/explain_form";
 import { href } from "../router";
 
@@ -43,6 +45,7 @@ export function Edge(props: { query: URLSearchParams }) {
   }
   return (
     <div class="grid">
+      <OverTime all={all} />
       <Panel title={counted(backends.length, "backend")} wide>
         {backends.length === 0 && (
           <Empty>No backend is declared or registered, so every connection is refused.</Empty>
@@ -167,6 +170,60 @@ export function Edge(props: { query: URLSearchParams }) {
       </Panel>
       <Curl method="GET" path="/v1/edge/decisions" />
     </div>
+  );
+}
+
+const sum =
+  (family: string, wanted: Record<string, string> = {}) =>
+  (reading: Reading) =>
+    total(reading, family, wanted);
+
+/** What is drawn of connections, and then of bytes. */
+const SUMS = [
+  sum("tidegate_edge_placed_total"),
+  sum("tidegate_edge_refused_total"),
+  sum("tidegate_edge_failed_attempts_total"),
+  sum("tidegate_edge_bytes_total", { direction: "to_backend" }),
+  sum("tidegate_edge_bytes_total", { direction: "to_client" }),
+];
+/** How many of them are of connections. */
+const CONNECTIONS = 3;
+
+function OverTime({ all }: { all: readonly Reading[] }) {
+  const { at, values } = useRates(all, 300, SUMS);
+  const [connections, passed] = [values.slice(0, CONNECTIONS), values.slice(CONNECTIONS)];
+  const from = timeOfDay(at[0] ?? 0);
+  const [placed, refused, failed] = connections.map((rates) => perSecond(rates.at(-1)));
+  const [toBackends, toClients] = passed.map((rates) => bytes(rates.at(-1)));
+  return (
+    <>
+      <Panel title="Connections per second">
+        <Chart
+          summary={`Connections per second over the last five minutes, from ${from} on; now ${placed} got a backend, ${refused} got none, and ${failed} attempts at backends failed.`}
+          at={at}
+          values={connections}
+          lines={[
+            { label: "got a backend", color: "--accent", fill: true },
+            { label: "got none", color: "--bad", dash: [5, 3] },
+            { label: "failed attempts", color: "--warn", dash: [2, 3] },
+          ]}
+          format={perSecond}
+        />
+      </Panel>
+      <Panel title="Bytes per second">
+        <Chart
+          summary={`Bytes per second over the last five minutes, from ${from} on; now ${toBackends} to backends and ${toClients} to clients.`}
+          at={at}
+          values={passed}
+          lines={[
+            { label: "to backends", color: "--accent", fill: true },
+            { label: "to clients", color: "--warn", dash: [5, 3] },
+          ]}
+          format={bytes}
+          counts
+        />
+      </Panel>
+    </>
   );
 }
 

@@ -3,13 +3,15 @@
 
 import { useMemo } from "preact/hooks";
 import { ask } from "../api";
-import { count, counted, latency, percent, perSecond, speed } from "../format";
+import { count, counted, latency, percent, perSecond, speed, timeOfDay } from "../format";
+import { useRates } from "../history";
 import { earlier, quantile, type Reading, rate, readings, type Series, total, useReadings } from "../metrics";
 import { useValue } from "../observable";
 import { useAsked } from "../parts/asked";
 import { Badge, chosen, Empty, Panel, Problem, Scroll, Stat } from "../parts/basics";
 import { type Breaker, BreakerBadge, BreakerRule, BreakerWindow, useBreakers } from "../parts/breaker";
 import { Candidate } from "../parts/candidate";
+import { Chart } from "../parts/chart";
 import { ExplainForm } from "../parts/explain_form";
 import { type ExplainedRoute, RouteSentences } from "../parts/explained_route";
 import { ORIGINS } from "../policy";
@@ -20,8 +22,9 @@ interface Listed {
   documents: { origin: string; document: { name: string } & Record<string, unknown> }[];
 }
 
-/** What the metrics page counts of each route, of 200 of them: in this process alone, and without the denials. */
+/** What the metrics page counts of each route, of 200 of them: in this process alone. */
 const ROUTE_REQUESTS = "tidegate_route_requests_total";
+const ROUTE_DENIED = "tidegate_route_denied_requests_total";
 const ROUTE_SECONDS = "tidegate_route_request_duration_seconds";
 
 /** Those that are counted together. */
@@ -32,7 +35,7 @@ const OTHERS = "others";
 function apart(reading: Reading | undefined): (route: string) => Reading | undefined {
   if (!reading) return () => undefined;
   const found = new Map<string, Map<string, Series[]>>();
-  for (const family of [ROUTE_REQUESTS, `${ROUTE_SECONDS}_bucket`]) {
+  for (const family of [ROUTE_REQUESTS, ROUTE_DENIED, `${ROUTE_SECONDS}_bucket`]) {
     for (const series of reading.families.get(family) ?? []) {
       const { route = "" } = series.labels;
       const families = found.get(route) ?? new Map<string, Series[]>();
@@ -101,6 +104,7 @@ export function Gateway(props: { query: URLSearchParams }) {
   return (
     <div class="grid">
       {now && <Now now={now} before={before} />}
+      {now && <OverTime all={all} />}
       <Panel
         title={counted(routes.body.documents.length, "route")}
         wide
@@ -109,7 +113,7 @@ export function Gateway(props: { query: URLSearchParams }) {
         {byRoute && !byRoute.rows && (
           <p class="hint">
             Numbers of this process in the last 10 s. With <code>gateway.analytics = true</code> in the file
-            they are of five minutes at all nodes, with denials, and kept over time.
+            they are of five minutes at all nodes, and kept over time.
           </p>
         )}
         <Scroll label="Routes">
@@ -120,7 +124,7 @@ export function Gateway(props: { query: URLSearchParams }) {
                 <th scope="col">Takes</th>
                 <th scope="col">To</th>
                 <th scope="col">Policies</th>
-                {byRoute?.rows ? <CountHeads /> : <MeasuredHeads />}
+                <CountHeads of={byRoute?.rows ? "in the last 5 minutes, at all nodes" : RECENT} />
                 <th scope="col">Breaker</th>
                 <th scope="col">From</th>
               </tr>
@@ -184,19 +188,40 @@ export function Gateway(props: { query: URLSearchParams }) {
   );
 }
 
+const answers = (wanted: Record<string, string>) => (reading: Reading) =>
+  total(reading, "tidegate_http_requests_total", { server: "gateway", ...wanted });
+
+/** What the gateway has answered, what of it a policy denied, and what failed. */
+const SUMS = [
+  answers({}),
+  (reading: Reading) =>
+    total(reading, "tidegate_requests_decided_total", { protocol: "gateway", result: "denied" }),
+  answers({ status: "5xx" }),
+];
+
+function OverTime({ all }: { all: readonly Reading[] }) {
+  const { at, values } = useRates(all, 300, SUMS);
+  const [answered, denied, failed] = values.map((rates) => perSecond(rates.at(-1)));
+  return (
+    <Panel title="Requests per second" wide>
+      <Chart
+        summary={`Requests per second over the last five minutes, from ${timeOfDay(at[0] ?? 0)} on; now ${answered} answered, of which ${denied} denied and ${failed} with 500 or above.`}
+        at={at}
+        values={values}
+        lines={[
+          { label: "answered", color: "--accent", fill: true },
+          { label: "denied", color: "--bad", dash: [5, 3] },
+          { label: "errors", color: "--warn", dash: [2, 3] },
+        ]}
+        format={perSecond}
+      />
+    </Panel>
+  );
+}
+
 /** What the gateway answers as a whole, whatever the route. */
 function Now({ now, before }: { now: Reading; before: Reading | undefined }) {
-  const answers = (wanted: Record<string, string>) =>
-    before &&
-    rate(before, now, (reading) =>
-      total(reading, "tidegate_http_requests_total", { server: "gateway", ...wanted }),
-    );
-  const [all, failed] = [answers({}), answers({ status: "5xx" })];
-  const denied =
-    before &&
-    rate(before, now, (reading) =>
-      total(reading, "tidegate_requests_decided_total", { protocol: "gateway", result: "denied" }),
-    );
+  const [all, denied, failed] = SUMS.map((sum) => before && rate(before, now, sum));
   const fast = (share: number) =>
     before &&
     quantile(
@@ -233,11 +258,14 @@ function uptimeOf(now: Reading | undefined): number {
 
 const HEADS = ["Requests /s", "Errors", "Denied", "p50", "p99"];
 
-function CountHeads() {
+/** Of which requests the numbers are that the metrics page has. */
+const RECENT = "in the last 10 s, in this process";
+
+function CountHeads({ of }: { of: string }) {
   return (
     <>
       {HEADS.map((head) => (
-        <th scope="col" class="number" key={head} title="in the last 5 minutes, at all nodes">
+        <th scope="col" class="number" key={head} title={of}>
           {head}
         </th>
       ))}
@@ -272,36 +300,26 @@ function Counts({ counted, route, uptime }: { counted: Counted; route: string; u
   );
 }
 
-const MEASURED_HEADS = ["Requests /s", "Errors", "p50", "p99"];
-
-function MeasuredHeads() {
-  return (
-    <>
-      {MEASURED_HEADS.map((head) => (
-        <th scope="col" class="number" key={head} title="in the last 10 s, in this process">
-          {head}
-        </th>
-      ))}
-    </>
-  );
-}
-
 /** A route's numbers in its row, as the metrics page has them; none of a route that it counts together with others. */
 function Measured({ before, now }: { before: Reading | undefined; now: Reading | undefined }) {
-  const answers = (wanted: Record<string, string>) =>
-    before && now && rate(before, now, (reading) => total(reading, ROUTE_REQUESTS, wanted));
-  const [all, failed] = [answers({}), answers({ status: "5xx" })];
+  const of = (family: string, wanted: Record<string, string> = {}) =>
+    before && now && rate(before, now, (reading) => total(reading, family, wanted));
+  const all = of(ROUTE_REQUESTS);
+  // A request is counted as denied a moment before it is answered.
+  const shareOf = (some: number | null | undefined) =>
+    all && typeof some === "number" ? percent(Math.min(some / all, 1)) : "–";
   const fast = (share: number) => before && now && quantile(before, now, [ROUTE_SECONDS], () => true, share);
   const cells = [
     perSecond(all),
-    all && typeof failed === "number" ? percent(failed / all) : "–",
+    shareOf(of(ROUTE_REQUESTS, { status: "5xx" })),
+    shareOf(of(ROUTE_DENIED)),
     speed(fast(0.5)),
     speed(fast(0.99)),
   ];
   return (
     <>
       {cells.map((cell, place) => (
-        <td class="number" key={MEASURED_HEADS[place]}>
+        <td class="number" key={HEADS[place]}>
           {cell}
         </td>
       ))}

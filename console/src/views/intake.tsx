@@ -1,8 +1,7 @@
 // The metrics intake: what comes, what came of one metric, what is refused and why, and how the log on the disk fares.
 
-import { useMemo } from "preact/hooks";
 import { bytes, count, counted, percent, perSecond, speed, wait } from "../format";
-import { useWithPast } from "../history";
+import { useRates } from "../history";
 import { earlier, quantile, type Reading, rate, readings, total, useReadings } from "../metrics";
 import { useValue } from "../observable";
 import { useAsked } from "../parts/asked";
@@ -20,6 +19,7 @@ const PROTOCOLS: Record<string, string> = {
 };
 
 const taken = (reading: Reading) => total(reading, "tidegate_intake_metrics_total");
+const DRAWN = [taken];
 
 interface Oldest {
   oldest: { partition: number; offset: number; line: { timestamp?: string; name?: string } | null }[];
@@ -28,19 +28,11 @@ interface Oldest {
 /** How often the oldest line is asked for, in milliseconds. */
 const OLDEST_PERIOD = 30_000;
 
-/** Metrics per second over time. */
-function useDrawn(all: readonly Reading[]) {
-  return useMemo(() => {
-    const pairs = all.map((reading, place) => [all[Math.max(place - 1, 0)] as Reading, reading] as const);
-    return { at: pairs.map(([, { at }]) => at / 1000), values: [pairs.map(([a, b]) => rate(a, b, taken))] };
-  }, [all]);
-}
-
 export function Intake(props: { query: URLSearchParams }) {
   useReadings();
   const all = useValue(readings);
   const now = all.at(-1);
-  const drawn = useDrawn(useWithPast(all, 300));
+  const drawn = useRates(all, 300, DRAWN);
   if (!now) return <Empty>Reading …</Empty>;
   if (!now.families.has("tidegate_intake_batches_total")) {
     return (

@@ -3,8 +3,7 @@
 import { useMemo } from "preact/hooks";
 import { ANSWERS, type Answer, answered, DURATIONS, isDecision } from "../answers";
 import { addressOf } from "../api";
-import { revision } from "../events";
-import { count, latency, percent, perSecond, speed } from "../format";
+import { count, latency, percent, perSecond, speed, timeOfDay } from "../format";
 import { useWithPast } from "../history";
 import {
   earlier,
@@ -21,7 +20,7 @@ import { useAsked } from "../parts/asked";
 import { Empty, Panel, Problem, Stat } from "../parts/basics";
 import { ByDoor, ByPolicy } from "../parts/by";
 import { CAPACITY, type CapacityNow } from "../parts/capacity";
-import { Changes, type Entry } from "../parts/changes";
+import { Changes, useLastChanges } from "../parts/changes";
 import { Chart } from "../parts/chart";
 import { Health } from "../parts/health";
 import { MostDenied, Nearest } from "../parts/heaviest";
@@ -191,7 +190,7 @@ function OverTime({ all: own, last }: { all: readonly Reading[]; last: Span }) {
     };
   }, [all]);
   const end = drawn.at.at(-1) ?? 0;
-  const from = new Date(1000 * (drawn.at[0] ?? 0)).toLocaleTimeString("sv", { timeStyle: "medium" });
+  const from = timeOfDay(drawn.at[0] ?? 0);
   const span = last !== "minutes" ? { span: [end - seconds, end] as [number, number] } : {};
   return (
     <>
@@ -237,14 +236,11 @@ const LOOKED_AT = 200;
 const LISTED = 8;
 
 function Changed() {
-  const inForce = useValue(revision);
-  const after = Math.max((inForce ?? 0) - LOOKED_AT, 0);
-  const { body, error } = useAsked<Entry[]>(
-    inForce === undefined ? undefined : `/v1/audit?after=${after}&limit=${LOOKED_AT}`,
-  );
-  const recent = body?.filter(({ at_ms }) => at_ms > Date.now() - 3_600_000).reverse();
+  const { body, error } = useLastChanges(LOOKED_AT);
+  const entries = body?.entries;
+  const recent = entries?.filter(({ at_ms }) => at_ms > Date.now() - 3_600_000).reverse();
   const more = Math.max((recent?.length ?? 0) - LISTED, 0);
-  const isCut = body !== undefined && recent?.length === body.length && body.length >= LOOKED_AT;
+  const isCut = entries !== undefined && recent?.length === entries.length && entries.length >= LOOKED_AT;
   return (
     <Panel title="Changed in the last hour" actions={<a href={href(["audit"])}>All changes</a>} two>
       {error !== undefined && !body && <Problem what="The changes cannot be read." error={error} />}

@@ -2,13 +2,12 @@
 
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { mayConfigure, path, RequestError, session } from "../api";
-import { revision } from "../events";
 import { count, perSecond } from "../format";
 import { rate, readings, useReadings } from "../metrics";
 import { useValue } from "../observable";
 import { useAsked } from "../parts/asked";
 import { Badge, Empty, Panel, Problem } from "../parts/basics";
-import { Changes, type Entry } from "../parts/changes";
+import { Changes, type Entry, useLastChanges } from "../parts/changes";
 import { Chart } from "../parts/chart";
 import { PolicyForm } from "../parts/policy_form";
 import { Review } from "../parts/review";
@@ -241,14 +240,10 @@ function NotAsked({ verdicts }: { verdicts: Verdicts | undefined }) {
 const SEARCHED = 1_000;
 
 function History(props: { name: string; current: Document | undefined; etag: string }) {
-  const inForce = useValue(revision);
   const who = useValue(session);
   const [reverted, setReverted] = useState<Entry>();
-  const after = Math.max((inForce ?? 0) - SEARCHED, 0);
-  const { body, error } = useAsked<Entry[]>(
-    inForce === undefined ? undefined : `/v1/audit?after=${after}&limit=${SEARCHED}`,
-  );
-  const own = body?.filter(({ kind, name }) => kind === "policy" && name === props.name).reverse();
+  const { body, error } = useLastChanges(SEARCHED);
+  const own = body?.entries.filter(({ kind, name }) => kind === "policy" && name === props.name).reverse();
   // Another version in force makes the question void.
   useEffect(() => setReverted(undefined), [props.etag]);
   return (
@@ -256,7 +251,7 @@ function History(props: { name: string; current: Document | undefined; etag: str
       {error !== undefined && !body && <Problem what="Its changes cannot be read." error={error} />}
       {own?.length === 0 && (
         <Empty>
-          {after > 0
+          {body && body.after > 0
             ? `None of the last ${count(SEARCHED)} changes is of this policy.`
             : "It was never changed through the API."}
         </Empty>

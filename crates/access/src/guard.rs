@@ -8,6 +8,7 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use axum::body::Body;
 use axum::extract::{MatchedPath, State};
@@ -88,7 +89,7 @@ pub struct Guard {
     /// The sessions that pages of this server have.
     pub sessions: Sessions,
     /// Whether the cookies of sessions are for TLS only.
-    pub secure_cookies: bool,
+    pub secure_cookies: AtomicBool,
 }
 
 impl Guard {

@@ -9,17 +9,36 @@ use crate::{Families, Family};
 /// Most certificates of files that have a gauge of their own.
 const MAX_NAMES: usize = 1_000;
 
+/// Each server that speaks TLS now, and its TLS.
+type OfServers = dyn Fn() -> Vec<(String, Tls)> + Send + Sync;
+
 /// The certificates of the servers that speak TLS, by the server's name.
-#[derive(Clone, Debug)]
 pub struct Certificates {
-    /// Each server and its TLS.
-    pub servers: Vec<(String, Tls)>,
+    servers: Box<OfServers>,
+}
+
+impl Certificates {
+    /// Those of the servers that `servers` names at each look.
+    #[must_use]
+    pub fn new(servers: impl Fn() -> Vec<(String, Tls)> + Send + Sync + 'static) -> Self {
+        Self { servers: Box::new(servers) }
+    }
+}
+
+impl fmt::Debug for Certificates {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Certificates").finish_non_exhaustive()
+    }
 }
 
 impl Family for Certificates {
     fn write(&self, families: &mut Families<'_>) -> fmt::Result {
+        let servers = (self.servers)();
+        if servers.is_empty() {
+            return Ok(());
+        }
         let each = |write: &mut dyn FnMut(&str, TlsStatus) -> fmt::Result| {
-            self.servers.iter().try_for_each(|(server, tls)| write(server, tls.status()))
+            servers.iter().try_for_each(|(server, tls)| write(server, tls.status()))
         };
         let help = "Seconds for which the certificate of the files in force is still good";
         families.gauges("tidegate_tls_certificate_seconds_left", help, |series| {
@@ -34,7 +53,7 @@ impl Family for Certificates {
                 let server = server.clone();
                 tls.seconds_left_by_name().into_iter().map(move |(name, left)| (server.clone(), name, left))
             };
-            let mut all = self.servers.iter().flat_map(of_server).take(MAX_NAMES);
+            let mut all = servers.iter().flat_map(of_server).take(MAX_NAMES);
             all.try_for_each(|(server, name, left)| {
                 series(&[("server", server.as_str()), ("name", name.as_str())], left)
             })

@@ -53,6 +53,8 @@ pub struct Servers {
     http: Vec<(&'static str, Arc<Stats>)>,
     resp: Vec<(&'static str, Arc<Stats>)>,
     streams: Vec<(&'static str, Arc<Stats>)>,
+    /// Those that have no listener yet, or had none when the process started.
+    absent: Vec<&'static str>,
 }
 
 impl Servers {
@@ -77,21 +79,35 @@ impl Servers {
         self
     }
 
+    /// Leaves the server of this name out until it has had a connection: it may never have a listener.
+    #[must_use]
+    pub fn once_used(mut self, name: &'static str) -> Self {
+        self.absent.push(name);
+        self
+    }
+
+    /// Whether the server of this name has had a connection, or has had a listener from the start.
+    fn is_there(&self, name: &str, stats: &Stats) -> bool {
+        !self.absent.contains(&name) || stats.totals().accepted > 0
+    }
+
     /// What the server of this name has answered so far; `None` if there is none that answers anything.
     #[must_use]
     pub fn answered(&self, name: &str) -> Option<u64> {
-        let (_, stats) = self.http.iter().chain(&self.resp).find(|(known, _)| *known == name)?;
+        let is_it =
+            |(known, stats): &&(&'static str, Arc<Stats>)| *known == name && self.is_there(name, stats);
+        let (_, stats) = self.http.iter().chain(&self.resp).find(is_it)?;
         Some(stats.routes().iter().map(total).sum())
     }
-}
 
-fn read(servers: &[(&'static str, Arc<Stats>)]) -> Vec<ServerReading> {
-    let read = |(name, stats): &(&'static str, Arc<Stats>)| ServerReading {
-        server: name,
-        totals: stats.totals(),
-        routes: stats.routes().into_iter().filter(|route| total(route) > 0).collect(),
-    };
-    servers.iter().map(read).collect()
+    fn read(&self, servers: &[(&'static str, Arc<Stats>)]) -> Vec<ServerReading> {
+        let read = |(name, stats): &(&'static str, Arc<Stats>)| ServerReading {
+            server: name,
+            totals: stats.totals(),
+            routes: stats.routes().into_iter().filter(|route| total(route) > 0).collect(),
+        };
+        servers.iter().filter(|(name, stats)| self.is_there(name, stats)).map(read).collect()
+    }
 }
 
 struct ServerReading {
@@ -106,7 +122,7 @@ fn total(route: &RouteTotals) -> u64 {
 
 impl Family for Servers {
     fn write(&self, families: &mut Families<'_>) -> fmt::Result {
-        let (http, resp, streams) = (read(&self.http), read(&self.resp), read(&self.streams));
+        let (http, resp, streams) = (self.read(&self.http), self.read(&self.resp), self.read(&self.streams));
         connections(families, &[&http, &resp, &streams])?;
         handshakes(families, &[&http, &resp, &streams])?;
         answers(families, &HTTP, &http)?;
@@ -240,6 +256,7 @@ mod tests {
     use super::*;
     use crate::Metrics;
     use crate::exposition::Exposition;
+    use std::sync::atomic::Ordering::Relaxed;
     use std::time::Duration;
     use tidegate_net::stats::Route;
 
@@ -263,5 +280,19 @@ mod tests {
             assert!(page.lines().any(|printed| printed == line), "{line}\nis not in\n{page}");
         }
         assert!(!page.contains("other\",status"), "a route that answered nothing is not shown");
+    }
+
+    #[test]
+    fn a_server_that_may_never_have_a_listener_is_shown_once_it_had_a_connection() {
+        let stats = Arc::new(Stats::new(1, &["other"]));
+        let servers = Servers::default().with("grpc", Arc::clone(&stats)).once_used("grpc");
+        let mut metrics = Metrics::new();
+        metrics.register(servers.clone());
+        assert!(!metrics.page(Exposition::OpenMetrics).contains("server=\"grpc\""));
+        assert_eq!(servers.answered("grpc"), None);
+        stats.core(0).connections.accepted.fetch_add(1, Relaxed);
+        let page = metrics.page(Exposition::OpenMetrics);
+        assert!(page.contains("tidegate_connections_accepted_total{server=\"grpc\"} 1\n"), "{page}");
+        assert_eq!(servers.answered("grpc"), Some(0));
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use tidegate_net::accept::accept;
+use tidegate_net::connection::Tasks;
 use tidegate_net::listen::Listeners;
 use tidegate_net::runtime::Cores;
 
@@ -15,12 +16,14 @@ impl EdgeListener {
         for (core, socket) in listeners.into_sockets().into_iter().enumerate() {
             let listener = Arc::clone(self);
             cores.spawn_on(core, async move {
+                let mut tasks = Tasks::default();
                 let serve = |stream, peer, held| {
-                    drop(tokio::spawn(arrival::serve(Arc::clone(&listener), stream, peer, core, held)));
+                    tasks.spawn(arrival::serve(Arc::clone(&listener), stream, peer, core, held));
                 };
                 if let Err(error) = accept(socket, &listener.gate, core, serve).await {
                     tracing::error!(listener = %listener.address, %error, "cannot watch a listening socket");
                 }
+                tasks.end(&listener.gate.drain).await;
             });
         }
     }

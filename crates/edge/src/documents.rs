@@ -16,7 +16,7 @@
 //! Heartbeats and health are no documents: they are state with a lifetime. The node that hears a registered backend's
 //! heartbeats is named in its document, so that the others know whose absence is theirs to deal with.
 
-mod entry;
+mod kinds;
 mod layer;
 
 use std::collections::HashMap;
@@ -26,9 +26,9 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use serde_json::Value;
 use tidegate_algorithms::document::Mistake;
-use tidegate_control::{Change, Kind, Origin, Parts, Service, SetAside, Snapshot};
+use tidegate_control::{Change, Kind, LayeredDocument, Origin, Parts, Service, SetAside, Snapshot};
 
-use self::entry::{BACKENDS, EdgeDocument, PLACES, REGISTRATIONS};
+use self::kinds::{BACKENDS, PLACES, registered};
 pub use self::layer::EdgeLayer;
 use crate::config::{BackendConfig, EdgeConfig, PlaceConfig};
 use crate::service::Edge;
@@ -58,9 +58,9 @@ pub struct EdgeSet {
 #[derive(Debug)]
 struct EdgeTable {
     layer: Arc<EdgeLayer>,
-    backends: Vec<EdgeDocument<BackendConfig>>,
-    places: Vec<EdgeDocument<PlaceConfig>>,
-    registered: Vec<EdgeDocument<BackendConfig>>,
+    backends: Vec<LayeredDocument<BackendConfig>>,
+    places: Vec<LayeredDocument<PlaceConfig>>,
+    registered: Vec<LayeredDocument<BackendConfig>>,
     set_aside: Vec<SetAside>,
     /// Where each backend, place and registration stands in its list, by name.
     by_name: [HashMap<Arc<str>, usize>; 3],
@@ -133,7 +133,7 @@ impl EdgeTable {
         let known = last.map(|last| &*last.places).unwrap_or_default();
         let places = PLACES.merge(&layer.places, stored, known, &mut set_aside);
         let known = last.map(|last| &*last.registered).unwrap_or_default();
-        let registered = REGISTRATIONS.beside(&backends, stored, known, &mut set_aside);
+        let registered = registered(&backends, stored, known, &mut set_aside);
         let by_name = [by_name(&backends), by_name(&places), by_name(&registered)];
         Self { layer, backends, places, registered, set_aside, by_name }
     }
@@ -152,8 +152,8 @@ impl EdgeTable {
     }
 
     fn document(&self, kind: Kind, name: &str) -> Option<(&Arc<Value>, Origin)> {
-        fn found<T>(entry: &EdgeDocument<T>) -> (&Arc<Value>, Origin) {
-            (&entry.document, entry.revision.map_or(Origin::File, Origin::Stored))
+        fn found<T>(entry: &LayeredDocument<T>) -> (&Arc<Value>, Origin) {
+            (&entry.document, entry.origin())
         }
         let [backends, places, registered] = &self.by_name;
         match kind {
@@ -164,11 +164,11 @@ impl EdgeTable {
     }
 }
 
-fn by_name<T>(entries: &[EdgeDocument<T>]) -> HashMap<Arc<str>, usize> {
+fn by_name<T>(entries: &[LayeredDocument<T>]) -> HashMap<Arc<str>, usize> {
     entries.iter().enumerate().map(|(place, entry)| (Arc::clone(&entry.name), place)).collect()
 }
 
-fn names<T>(entries: &[EdgeDocument<T>]) -> Vec<Arc<str>> {
+fn names<T>(entries: &[LayeredDocument<T>]) -> Vec<Arc<str>> {
     entries.iter().map(|entry| Arc::clone(&entry.name)).collect()
 }
 

@@ -1,6 +1,7 @@
 //! The answer to a request, and what is done to every reply, whether a server, the route or the gateway itself made it.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use http::{HeaderValue, Response};
 use tidegate_net::http::{Body, GrpcCall, UpgradeOffer};
@@ -22,6 +23,8 @@ pub(crate) struct GatewayReply {
     pub(crate) is_own: bool,
     /// The server has agreed to go on in the protocol that the client offered.
     pub(crate) upgrade: Option<(UpgradeOffer, Tunnel)>,
+    /// When its head was there, if that was looked at.
+    pub(crate) ready: Option<Instant>,
     /// Until the reply has ended.
     pub(crate) held: Option<LimitPermit>,
 }
@@ -34,7 +37,7 @@ impl GatewayReply {
     }
 
     pub(crate) fn own(route: Option<Arc<Route>>, reply: Response<Body>) -> Self {
-        Self { route, reply, is_own: true, upgrade: None, held: None }
+        Self { route, reply, is_own: true, upgrade: None, ready: None, held: None }
     }
 
     /// The same to a client that has opened a stream of HTTP/2 for another protocol alone: any success would tell it that

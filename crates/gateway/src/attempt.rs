@@ -44,6 +44,8 @@ use crate::upstream::Upstream;
 pub(crate) struct ServerExchange {
     pub(crate) reply: Response<ReplySource>,
     pub(crate) sender: Sender,
+    /// When it was there.
+    pub(crate) heard: Instant,
     /// Whether the connection was there before.
     pub(crate) was_kept: bool,
     /// Whether the connection may not carry another request: the server may take that for the same client's, or is about to
@@ -109,6 +111,8 @@ pub(crate) struct Attempt<'a> {
     pub(crate) core: usize,
     pub(crate) resolver: &'a Resolver,
     pub(crate) clock: Clock,
+    /// When it begins.
+    pub(crate) begun: Instant,
     /// Longest wait for the reply's head, from when the server last took some of the request.
     pub(crate) patience: Duration,
     /// When it must be there at any rate.
@@ -118,8 +122,8 @@ pub(crate) struct Attempt<'a> {
 }
 
 impl Attempt<'_> {
-    /// Sends `message` and waits for the head of its reply.
-    pub(crate) async fn send(&self, message: &mut Message) -> Result<ServerExchange, Failure> {
+    /// Sends `message` and waits for the head of its reply. It is in a box, since it is handed on from phase to phase.
+    pub(crate) async fn send(&self, message: &mut Message) -> Result<Box<ServerExchange>, Failure> {
         let server = &self.upstream.config.servers[self.server];
         // That is done in HTTP/1.1.
         let offers = message.upgrade.is_some();
@@ -128,7 +132,7 @@ impl Attempt<'_> {
         loop {
             let pool = &self.upstream.pools[self.server];
             let kept = match std::mem::take(&mut may_be_kept) {
-                true => pool.take(self.core, offers, monotonic()),
+                true => pool.take(self.core, offers, self.begun),
                 false => None,
             };
             let was_kept = kept.is_some();
@@ -137,11 +141,13 @@ impl Attempt<'_> {
                 // In a box: connecting takes far more room than all the rest, and is rare.
                 None => Box::pin(self.connect(server, offers)).await?,
             };
+            // Connecting takes its time.
+            let since = if was_kept { self.begun } else { monotonic() };
             pool.flow().connected(self.core, was_kept);
             message.goes_to(pool.flow(), self.core);
             let (sender, sent) = match (sender, message.bytes(server)) {
                 (Sender::Direct(mut direct), Some(bytes)) => {
-                    let sent = self.in_time(direct.send(bytes, message.is_to_head()), None).await;
+                    let sent = direct.send(bytes, message.is_to_head(), self.until(since)).await;
                     let sent = sent.map(|sent| sent.map(|reply| reply.map(|()| ReplySource::Direct)));
                     (Sender::Direct(direct), sent.map(|sent| sent.map_err(Unanswered::from)))
                 }
@@ -157,7 +163,8 @@ impl Attempt<'_> {
                     None => {
                         let is_spent = message.binds_connection()
                             || (message.is_to_head() && fields::says_no_length(&reply));
-                        return Ok(ServerExchange { reply, sender, was_kept, is_spent });
+                        let heard = monotonic();
+                        return Ok(Box::new(ServerExchange { reply, sender, heard, was_kept, is_spent }));
                     }
                     Some(doubt) => return Err(self.bad_reply(&doubt, false)),
                 },
@@ -222,10 +229,12 @@ impl Attempt<'_> {
             return Ok((sender, Some(Err(Unanswered { how: How::Broken, why }))));
         };
         let answer = sender.send(request);
+        // It may have waited until the connection was ready.
+        let since = monotonic();
         if !was_kept {
-            self.upstream.pools[self.server].share(self.core, &sender, monotonic());
+            self.upstream.pools[self.server].share(self.core, &sender, since);
         }
-        let sent = self.in_time(answer, message.progress.as_deref()).await;
+        let sent = self.in_time(answer, since, message.progress.as_deref()).await;
         let sent = sent.map(|sent| match sent {
             Ok(reply) => {
                 message.expectation.iter().for_each(|waits| waits.answered(reply.status()));
@@ -266,15 +275,23 @@ impl Attempt<'_> {
         }
     }
 
-    /// What `sent` gives, unless that takes too long: while the server takes the body it is waited for, and while
-    /// the client is waited for that is not the server's fault.
-    async fn in_time<T>(&self, sent: impl Future<Output = T>, progress: Option<&BodyProgress>) -> Option<T> {
+    /// Until when something is waited for that is waited for since then.
+    fn until(&self, since: Instant) -> Instant {
+        let until = since + self.patience;
+        self.deadline.map_or(until, |deadline| deadline.min(until))
+    }
+
+    /// What `sent` gives, unless that takes too long from `since` on: while the server takes the body it is waited for, and
+    /// while the client is waited for that is not the server's fault.
+    async fn in_time<T>(
+        &self,
+        sent: impl Future<Output = T>,
+        mut since: Instant,
+        progress: Option<&BodyProgress>,
+    ) -> Option<T> {
         let mut sent = pin!(sent);
-        let mut since = monotonic();
         loop {
-            let until = since + self.patience;
-            let until = self.deadline.map_or(until, |deadline| deadline.min(until));
-            if let Ok(reply) = timeout_at(until.into(), sent.as_mut()).await {
+            if let Ok(reply) = timeout_at(self.until(since).into(), sent.as_mut()).await {
                 return Some(reply);
             }
             let now = monotonic();

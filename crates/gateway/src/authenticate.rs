@@ -24,7 +24,7 @@ use http::request::Parts;
 use sha2::{Digest, Sha256};
 use tidegate_access::jwt::{JwtDenial, MAX_TOKEN_BYTES};
 use tidegate_access::keys::{ApiKeys, KeyDenial};
-use tidegate_net::clock::wall;
+use tidegate_net::clock::{monotonic, wall};
 
 use crate::config::{Auth, CertificateAuth, JwtAuth, KeyAuth, KeyPlace, TokenPlace};
 use crate::identity::{Attested, CONSUMER, Identity};
@@ -314,6 +314,7 @@ impl<L: Limits> Gateway<L> {
             None => Err(Refusal::NoCredential { challenges: auth.challenges() }),
         };
         record.step(|| What::Authenticate);
+        normal.since = monotonic();
         normal.identity = found?;
         record.note(|record| record.identity = normal.identity.clone());
         Ok(())

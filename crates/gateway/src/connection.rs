@@ -49,6 +49,11 @@ use crate::payload::RequestPayload;
 /// Most requests at once on a connection of HTTP/2. Where the server allows fewer, a further connection is made for the others.
 pub(crate) const MAX_STREAMS: usize = 100;
 
+/// Requests at once until the server has said how many it allows, which it does in its first frame (RFC 9113, 3.4). It would refuse what is
+/// beyond that, and a request whose body is under way cannot be sent again. So those that come in this round trip have connections of
+/// their own.
+const FIRST_STREAMS: usize = 1;
+
 /// What a server may send of one reply, and of all on a connection, that no client has taken.
 const STREAM_WINDOW_BYTES: u32 = 256 << 10;
 const CONNECTION_WINDOW_BYTES: u32 = 1 << 20;
@@ -94,7 +99,7 @@ pub(crate) struct SharedSender {
 /// A connection of HTTP/2 that a task of its own drives. hyper reads what a server allows (SETTINGS) in another task, which wakes nobody
 /// here: so it is asked for whenever it counts.
 trait Driven: Debug + Send + Sync {
-    /// Most requests at once that the server takes on it, as far as the server has said.
+    /// Most requests at once that the server takes on it, or [`FIRST_STREAMS`] until the server has said.
     fn most_streams(&self) -> usize;
 
     /// Drops it: that is what tells those who have a request to send.
@@ -317,6 +322,7 @@ where
     if is_http2 {
         let (sender, connection) = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
+            .initial_max_send_streams(FIRST_STREAMS)
             .initial_stream_window_size(STREAM_WINDOW_BYTES)
             .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
             .max_header_list_size(u32::try_from(MAX_HEAD_BYTES).unwrap_or(u32::MAX))
@@ -327,7 +333,8 @@ where
             .await
             .map_err(io::Error::other)?;
         let driven = Arc::new(Mutex::new(Some(connection)));
-        drop(tokio::spawn(drive(Arc::clone(&driven))));
+        let ends = EndsWithTask(Arc::<DrivenHttp2<S>>::clone(&driven));
+        drop(tokio::spawn(drive(Arc::clone(&driven), ends)));
         return Ok(HyperSender::Http2(SharedSender { sender, users: Arc::new(()), driven, peer }));
     }
     let (sender, connection) = http1::Builder::new()
@@ -342,11 +349,10 @@ where
 }
 
 /// Drives a connection of HTTP/2 to its end. It is dropped then, whoever still has a request to send.
-async fn drive<S>(driven: Arc<DrivenHttp2<S>>)
+async fn drive<S>(driven: Arc<DrivenHttp2<S>>, ends: EndsWithTask)
 where
     S: AsyncRead + AsyncWrite + Debug + Unpin + Send + 'static,
 {
-    let ends = EndsWithTask(Arc::<DrivenHttp2<S>>::clone(&driven));
     let end = poll_fn(|cx| match driven.lock().as_mut() {
         Some(connection) => Pin::new(connection).poll(cx),
         None => Poll::Ready(Ok(())),

@@ -21,7 +21,8 @@
 
 mod announce;
 pub mod candidate;
-mod entry;
+mod file;
+mod kinds;
 mod registered;
 
 use std::collections::{HashMap, HashSet};
@@ -31,12 +32,12 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use serde_json::Value;
 use tidegate_algorithms::document::Mistake;
-use tidegate_control::{Change, Kind, Origin, Parts, Service, SetAside, Snapshot};
+use tidegate_control::{Change, Kind, LayeredDocument, Origin, Parts, Service, SetAside, Snapshot};
 
 use self::candidate::{CANDIDATE, StoredCandidate};
-use self::entry::{Documented, GatewayDocument, aside, merge};
+pub use self::file::GatewayLayer;
+use self::kinds::{ROUTES, UPSTREAMS};
 use self::registered::{REGISTRATION, with_registered};
-use crate::config::Auth;
 use crate::config::{CandidateConfig, GatewayConfig, RouteConfig, UpstreamConfig, never_matches};
 use crate::limits::Limits;
 use crate::service::Gateway;
@@ -51,13 +52,6 @@ pub const UPSTREAM: Kind = Kind::new("upstream");
 /// What a route's `policies` name: the documents of another service.
 const POLICY: Kind = Kind::new("policy");
 
-/// What the file declares.
-#[derive(Clone, Debug, Default)]
-pub struct GatewayLayer {
-    upstreams: Vec<GatewayDocument<UpstreamConfig>>,
-    routes: Vec<GatewayDocument<RouteConfig>>,
-}
-
 /// Upstreams and routes that are in force together, and the stored documents that they were made from.
 #[derive(Clone, Debug)]
 pub struct Routing {
@@ -69,10 +63,10 @@ pub struct Routing {
 #[derive(Debug)]
 struct RoutingTable {
     layer: Arc<GatewayLayer>,
-    upstreams: Vec<GatewayDocument<UpstreamConfig>>,
+    upstreams: Vec<LayeredDocument<UpstreamConfig>>,
     /// The same with the servers that have registered.
     served: Vec<Arc<UpstreamConfig>>,
-    routes: Vec<GatewayDocument<RouteConfig>>,
+    routes: Vec<LayeredDocument<RouteConfig>>,
     set_aside: Vec<SetAside>,
     /// Where each upstream and route stands in its list, by name.
     places: [HashMap<Arc<str>, usize>; 2],
@@ -100,62 +94,7 @@ impl<L: Limits> Apply for Gateway<L> {
     }
 }
 
-impl GatewayLayer {
-    /// Whether a route asks for API keys.
-    #[must_use]
-    pub fn asks_for_keys(&self) -> bool {
-        let is_key = |way: &Auth| matches!(way, Auth::Key(_));
-        self.routes.iter().any(|route| route.config.ways().iter().any(is_key))
-    }
-
-    /// What it declares: kind, name and document.
-    #[must_use]
-    pub fn documents(&self) -> Vec<(Kind, String, Value)> {
-        fn declared<T: Documented>(it: &GatewayDocument<T>) -> (Kind, String, Value) {
-            (T::KIND, it.config.name().to_string(), (*it.document).clone())
-        }
-        self.upstreams.iter().map(declared).chain(self.routes.iter().map(declared)).collect()
-    }
-
-    /// Checks what a file has under `[[upstream]]` and `[[route]]`; `policies` are those that a route may list.
-    ///
-    /// # Errors
-    /// As [`GatewayConfig::check`].
-    pub fn check(upstreams: &[Value], routes: &[Value], policies: &[&str]) -> Result<Self, Vec<Mistake>> {
-        fn entries<T>(configs: Vec<Arc<T>>, documents: &[Value]) -> Vec<GatewayDocument<T>> {
-            let pairs = configs.into_iter().zip(documents);
-            let entry = |(config, document): (Arc<T>, &Value)| {
-                let document = Arc::new(document.clone());
-                GatewayDocument { config, document, revision: None }
-            };
-            pairs.map(entry).collect()
-        }
-        // The check keeps the order of the lists, and one mistake refuses all: so each document pairs with its checked form.
-        let checked = GatewayConfig::check(upstreams, routes, policies)?;
-        let upstreams = entries(checked.upstreams, upstreams);
-        Ok(Self { upstreams, routes: entries(checked.routes, routes) })
-    }
-
-    /// How many upstreams and routes it has.
-    #[must_use]
-    pub fn counts(&self) -> (usize, usize) {
-        (self.upstreams.len(), self.routes.len())
-    }
-
-    /// Whether some upstream has servers that register themselves.
-    #[must_use]
-    pub fn has_apps(&self) -> bool {
-        self.upstreams.iter().any(|upstream| upstream.config.registered.is_some())
-    }
-
-    /// Its upstreams and routes.
-    #[must_use]
-    pub fn config(&self) -> GatewayConfig {
-        config(self.upstreams.iter().map(|entry| Arc::clone(&entry.config)).collect(), &self.routes)
-    }
-}
-
-fn config(upstreams: Vec<Arc<UpstreamConfig>>, routes: &[GatewayDocument<RouteConfig>]) -> GatewayConfig {
+fn config(upstreams: Vec<Arc<UpstreamConfig>>, routes: &[LayeredDocument<RouteConfig>]) -> GatewayConfig {
     GatewayConfig {
         upstreams,
         routes: routes.iter().map(|entry| Arc::clone(&entry.config)).collect(),
@@ -226,13 +165,13 @@ impl RoutingTable {
     fn assemble(layer: Arc<GatewayLayer>, stored: &Snapshot, last: Option<&Self>) -> Self {
         let mut set_aside = Vec::new();
         let known = last.map(|last| &*last.upstreams).unwrap_or_default();
-        let upstreams = merge(&layer.upstreams, stored, known, &mut set_aside);
+        let upstreams = UPSTREAMS.merge(&layer.upstreams, stored, known, &mut set_aside);
         let known = last.map(|last| &*last.routes).unwrap_or_default();
-        let mut routes = merge(&layer.routes, stored, known, &mut set_aside);
+        let mut routes = ROUTES.merge(&layer.routes, stored, known, &mut set_aside);
         let names: HashSet<&str> = upstreams.iter().map(|upstream| &*upstream.config.name).collect();
         routes.retain(|route| {
             let unknown = route.config.upstreams().find(|(_, name)| !names.contains(&***name));
-            if let Some((key, upstream)) = unknown {
+            if let Some((key, upstream)) = &unknown {
                 let name = &route.config.name;
                 set_aside.push(aside(
                     route,
@@ -273,8 +212,8 @@ impl RoutingTable {
     }
 
     fn document(&self, kind: Kind, name: &str) -> Option<(&Arc<Value>, Origin)> {
-        fn found<T>(entry: &GatewayDocument<T>) -> (&Arc<Value>, Origin) {
-            (&entry.document, entry.revision.map_or(Origin::File, Origin::Stored))
+        fn found<T>(entry: &LayeredDocument<T>) -> (&Arc<Value>, Origin) {
+            (&entry.document, entry.origin())
         }
         let [upstreams, routes] = &self.places;
         if kind == ROUTE {
@@ -284,8 +223,14 @@ impl RoutingTable {
     }
 }
 
-fn places<T: Documented>(entries: &[GatewayDocument<T>]) -> HashMap<Arc<str>, usize> {
-    entries.iter().enumerate().map(|(place, entry)| (Arc::clone(entry.config.name()), place)).collect()
+fn places<T>(entries: &[LayeredDocument<T>]) -> HashMap<Arc<str>, usize> {
+    entries.iter().enumerate().map(|(place, entry)| (Arc::clone(&entry.name), place)).collect()
+}
+
+/// A route that cannot be in force beside the others.
+fn aside(route: &LayeredDocument<RouteConfig>, mistake: Mistake) -> SetAside {
+    let (name, revision) = (route.name.to_string(), route.revision);
+    SetAside { kind: ROUTE, name, revision, mistakes: vec![mistake] }
 }
 
 impl Routes {
@@ -375,8 +320,8 @@ impl Service for Routes {
         }
         let (before, after) = (&last.table.layer, &next.table.layer);
         if !Arc::ptr_eq(before, after) {
-            announce::file(&before.upstreams, &after.upstreams);
-            announce::file(&before.routes, &after.routes);
+            announce::file(UPSTREAM, &before.upstreams, &after.upstreams);
+            announce::file(ROUTE, &before.routes, &after.routes);
         }
         announce::set_aside(next.newly_aside(Some(last)));
     }

@@ -17,14 +17,14 @@
 //! | the same names with underscores, dots or other marks, which some servers take for them | removed |
 //! | `Cookie` in several lines, as HTTP/2 has it | joined (RFC 9113, 8.2.3) |
 
-use std::net::SocketAddr;
+use std::io::Write;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, Version, header};
 use tidegate_wire::trace_context::TraceContext;
 
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
-const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 const FORWARDED_ANY: &str = "x-forwarded-";
 pub(crate) const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 pub(crate) const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
@@ -41,16 +41,16 @@ pub(crate) const MAX_HEAD_BYTES: usize = 64 * 1024;
 /// Most fields of a reply's head.
 pub(crate) const MAX_FIELDS: usize = 128;
 
-/// Fields that speak of one connection, `Connection` aside.
-const HOP_BY_HOP: [HeaderName; 8] = [
-    KEEP_ALIVE,
-    PROXY_CONNECTION,
-    header::PROXY_AUTHENTICATE,
-    header::PROXY_AUTHORIZATION,
-    header::TE,
-    header::TRAILER,
-    header::TRANSFER_ENCODING,
-    header::UPGRADE,
+/// Fields that speak of one connection, `Connection` aside. As text: a list of names would be made anew at each use.
+const HOP_BY_HOP: [&str; 8] = [
+    "keep-alive",
+    "proxy-connection",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
 ];
 
 /// Changes to header fields: first remove, then set, then add.
@@ -66,14 +66,23 @@ pub struct FieldEdits {
 
 /// Whether a field speaks of one connection, or frames a message, so that no configuration may set it.
 pub(crate) fn is_of_the_connection(name: &HeaderName) -> bool {
-    *name == header::CONNECTION || *name == header::CONTENT_LENGTH || HOP_BY_HOP.contains(name)
+    *name == header::CONTENT_LENGTH || is_hop_by_hop(name.as_str())
+}
+
+/// Whether a field speaks of one connection.
+fn is_hop_by_hop(name: &str) -> bool {
+    name == "connection" || HOP_BY_HOP.contains(&name)
 }
 
 /// Whether only a proxy may state a field of this name. Of those that begin with `X-Forwarded-` there are many that
 /// servers believe: `-Port`, `-Prefix`, `-Server`, `-Ssl`, ...
 fn is_of_the_proxy(name: &str) -> bool {
-    name.starts_with(FORWARDED_ANY)
-        || [header::FORWARDED, REAL_IP, REQUEST_ID].iter().any(|known| known == name)
+    name.starts_with(FORWARDED_ANY) || matches!(name, "forwarded" | "x-real-ip" | "x-request-id")
+}
+
+/// Whether a name has a character that some servers take for a dash.
+fn has_mark(name: &str) -> bool {
+    name.bytes().any(|byte| byte != b'-' && !byte.is_ascii_alphanumeric())
 }
 
 /// Takes off fields that a server which writes underscores for dashes, as CGI does, or for all but letters and digits, as PHP
@@ -88,7 +97,7 @@ fn strip_lookalikes(fields: &mut HeaderMap, edits: &FieldEdits) {
             || edits.remove.contains(&dashed)
             || edits.set.iter().chain(&edits.add).any(|(name, _)| *name == dashed)
     };
-    let marked = fields.keys().filter(|name| name.as_str().contains(|it: char| it != '-' && is_mark(it)));
+    let marked = fields.keys().filter(|name| has_mark(name.as_str()));
     let alike: Vec<HeaderName> = marked.filter(is_alike).cloned().collect();
     for name in alike {
         fields.remove(name);
@@ -132,6 +141,10 @@ pub(crate) fn is_proof_of_connection(authorization: &HeaderValue) -> bool {
 
 /// Takes off what speaks of the connection that the message came on.
 pub(crate) fn strip_hop_by_hop(fields: &mut HeaderMap) {
+    // Most messages have none of these.
+    if !fields.keys().any(|name| is_hop_by_hop(name.as_str())) {
+        return;
+    }
     if let header::Entry::Occupied(entry) = fields.entry(header::CONNECTION) {
         let (_, lines) = entry.remove_entry_mult();
         let lines: Vec<HeaderValue> = lines.collect();
@@ -144,10 +157,6 @@ pub(crate) fn strip_hop_by_hop(fields: &mut HeaderMap) {
             }
         }
     }
-    // Most messages have none of these.
-    if !fields.keys().any(|name| HOP_BY_HOP.contains(name)) {
-        return;
-    }
     let wants_trailers = fields.get(header::TE).is_some_and(|value| {
         value
             .as_bytes()
@@ -155,7 +164,7 @@ pub(crate) fn strip_hop_by_hop(fields: &mut HeaderMap) {
             .any(|word| word.trim_ascii().eq_ignore_ascii_case(b"trailers"))
     });
     let has_length = fields.contains_key(header::CONTENT_LENGTH);
-    for name in HOP_BY_HOP.iter().filter(|name| has_length || **name != header::TRAILER) {
+    for name in HOP_BY_HOP.into_iter().filter(|name| has_length || *name != "trailer") {
         fields.remove(name);
     }
     if wants_trailers {
@@ -197,25 +206,56 @@ pub(crate) struct Onward<'a> {
     pub(crate) edits: &'a FieldEdits,
 }
 
+/// What a request's fields are about, as one pass over their names says: most requests have none of these fields, and
+/// looking for each by its name takes far longer.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct SeenFields {
+    trace: bool,
+    cookie: bool,
+    hop_by_hop: bool,
+    marked: bool,
+    of_the_proxy: bool,
+}
+
+impl SeenFields {
+    fn of(fields: &HeaderMap) -> Self {
+        let mut seen = Self::default();
+        for name in fields.keys().map(HeaderName::as_str) {
+            seen.trace |= matches!(name, "traceparent" | "tracestate");
+            seen.cookie |= name == "cookie";
+            seen.hop_by_hop |= is_hop_by_hop(name);
+            seen.marked |= has_mark(name);
+            seen.of_the_proxy |= is_of_the_proxy(name);
+        }
+        seen
+    }
+}
+
 /// Makes a request's fields those that the upstream gets.
 pub(crate) fn onward(fields: &mut HeaderMap, about: &Onward<'_>) {
+    let seen = SeenFields::of(fields);
     // It speaks of the caller's trace (W3C trace context, 3.3.1.3 and 4.3).
-    if caller(fields).is_none() {
+    if seen.trace && caller(fields).is_none() {
         fields.remove(TRACESTATE);
     }
-    strip_hop_by_hop(fields);
-    strip_lookalikes(fields, about.edits);
-    join_cookies(fields);
-    let is_dropped = |name: &&HeaderName| {
-        let is_kept = about.is_trusted && **name != header::FORWARDED && **name != REAL_IP;
-        is_of_the_proxy(name.as_str()) && !is_kept
-    };
-    let dropped: Vec<HeaderName> = fields.keys().filter(is_dropped).cloned().collect();
-    for name in dropped {
-        fields.remove(name);
+    if seen.hop_by_hop {
+        strip_hop_by_hop(fields);
+    }
+    if seen.marked {
+        strip_lookalikes(fields, about.edits);
+    }
+    if seen.cookie {
+        join_cookies(fields);
+    }
+    if seen.of_the_proxy {
+        strip_proxys(fields, about.is_trusted);
     }
     fields.reserve(ADDED);
-    add_to_chain(fields, &about.peer.ip().to_canonical().to_string());
+    let peer = address_value(about.peer.ip().to_canonical());
+    match about.is_trusted && seen.of_the_proxy {
+        true => add_to_chain(fields, &peer),
+        false => drop(fields.insert(FORWARDED_FOR, peer)),
+    }
     let scheme = HeaderValue::from_static(if about.is_tls { "https" } else { "http" });
     fields.entry(FORWARDED_PROTO).or_insert(scheme);
     if let Some(host) = fields.get(header::HOST).cloned() {
@@ -230,6 +270,30 @@ pub(crate) fn onward(fields: &mut HeaderMap, about: &Onward<'_>) {
     edit(fields, about.edits);
 }
 
+/// Takes off what only a proxy may state; of a trusted one, what this gateway does not pass on.
+fn strip_proxys(fields: &mut HeaderMap, is_trusted: bool) {
+    let is_dropped = |name: &&HeaderName| {
+        let is_kept = is_trusted && **name != header::FORWARDED && **name != REAL_IP;
+        is_of_the_proxy(name.as_str()) && !is_kept
+    };
+    let dropped: Vec<HeaderName> = fields.keys().filter(is_dropped).cloned().collect();
+    for name in dropped {
+        fields.remove(name);
+    }
+}
+
+/// Most bytes of an address as text.
+const ADDRESS_BYTES: usize = "ffff:ffff:ffff:ffff:ffff:ffff:255.255.255.255".len();
+
+fn address_value(address: IpAddr) -> HeaderValue {
+    let mut text = [0; ADDRESS_BYTES];
+    let mut rest = &mut text[..];
+    // Invariant: it fits.
+    let _infallible = write!(rest, "{address}");
+    let left = rest.len();
+    digits(&text[..ADDRESS_BYTES - left])
+}
+
 /// Puts what is stripped here behind what proxies in front have stripped, so that a server can make links that lead back to it.
 fn add_to_prefix(fields: &mut HeaderMap, stripped: &str) {
     let before = fields.get(FORWARDED_PREFIX).and_then(|before| before.to_str().ok());
@@ -241,7 +305,7 @@ fn add_to_prefix(fields: &mut HeaderMap, stripped: &str) {
 
 /// Adds the peer to the chain of addresses. It is one line then, however many came: who reads the first or the last line only
 /// would take another's word for it.
-fn add_to_chain(fields: &mut HeaderMap, peer: &str) {
+fn add_to_chain(fields: &mut HeaderMap, peer: &HeaderValue) {
     let lines = fields.get_all(FORWARDED_FOR).iter().map(|line| line.as_bytes().trim_ascii());
     let mut chain: Vec<&[u8]> = lines.filter(|line| !line.is_empty()).collect();
     chain.push(peer.as_bytes());

@@ -26,16 +26,17 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER};
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Version};
 use tidegate_algorithms::breaker::{Outcome, Phase};
 use tidegate_algorithms::time::Tick;
 use tidegate_net::clock::monotonic;
-use tidegate_net::http::{Body, RequestBody};
+use tidegate_net::http::{Body, RequestBody, UpgradeOffer};
 use tidegate_upstream::backend::Place;
 use tidegate_upstream::group::hash;
 use tidegate_wire::trace_context::TraceContext;
 use tokio::time::sleep;
 
+use crate::arrival::Arrival;
 use crate::attempt::{Failure, FaultOf, ServerExchange};
 use crate::body::ReplySource;
 use crate::breaker::{BreakerAdmission, SharedBreaker};
@@ -57,7 +58,7 @@ use crate::record::{AttemptEnd, Recorder, What};
 use crate::refusal::Refusal;
 use crate::replies::{respond, switching};
 use crate::route::Route;
-use crate::sending::Sending;
+use crate::sending::{Sending, TriedServers};
 use crate::service::{ClientField, Gateway, GatewaySettings};
 use crate::target::forward_to;
 use crate::tunnel::Tunnel;
@@ -67,28 +68,27 @@ use crate::upstream::Upstream;
 const FIRST_PAUSE: Duration = Duration::from_millis(25);
 
 /// A reply's head, and the server that gave it.
-type ServerReply = (ServerExchange, usize, Place);
+type ServerReply = (Box<ServerExchange>, usize, Place);
 
 impl<L: Limits> Gateway<L> {
-    /// Has a server answer.
+    /// Has a server answer; with its reply comes the offer to which it has agreed.
     pub(crate) async fn forward(
         &self,
         route: &Route,
         upstream: &Arc<Upstream>,
         normal: &Normal<'_>,
-        request: Request<RequestBody>,
+        arrival: Arrival,
         record: &mut Recorder,
-    ) -> Result<(Response<Body>, Option<Tunnel>), Refusal> {
-        let started = monotonic();
-        let (mut parts, body) = request.into_parts();
+    ) -> Result<(Response<Body>, Option<(UpgradeOffer, Tunnel)>), Refusal> {
+        let begun = self.clock().beside(normal.since);
+        let Arrival { mut parts, body, offer, .. } = arrival;
         // gRPC is spoken in HTTP/2 from end to end: whoever writes its name over anything else is bounded like others.
         let speaks_http2 = parts.version == Version::HTTP_2 && upstream.config.protocol != Protocol::Http1;
         let payload = payload(body, &parts.headers, route, speaks_http2, normal.peer.core)?;
         let offered = Offer::of(&parts.headers, &route.config, normal)?;
         let is_head = parts.method == Method::HEAD;
         let key = upstream.key(&parts.headers, normal.client);
-        let other = route.fallback.as_ref();
-        let other = other.map(|other| (other, other.key(&parts.headers, normal.client)));
+        let other = route.fallback.as_ref().map(|it| (it, it.key(&parts.headers, normal.client)));
         onward(&mut parts.headers, parts.version, route, normal, (self.settings(), record.trace()));
         forward_to(&mut parts, &route.config)?;
         if let Some(identity) = &normal.identity {
@@ -107,11 +107,11 @@ impl<L: Limits> Gateway<L> {
         let mut message = Message::new(parts, payload, offered);
         // Without a bound of its own, what can be repeated has the time of one attempt for all of them.
         let whole = (!message.is_streaming()).then_some(route.config.first_byte_timeout);
-        let deadline = route.config.timeout.or(whole).map(|allowed| started + allowed);
+        let deadline = route.config.timeout.or(whole).map(|allowed| begun.instant + allowed);
         let (hedge, core, explains) = (route.hedge.as_deref(), normal.peer.core, normal.explains);
-        let sending = Sending { route, upstream, budget: upstream, hedge, key, core, deadline, explains };
-        upstream.budget().request(self.tick());
-        let mut answered_by = upstream;
+        let (budget, mut answered_by) = (upstream, upstream);
+        let sending = Sending { route, upstream, budget, hedge, key, core, begun, deadline, explains };
+        upstream.budget().request(core, begun.tick);
         let mut sent = self.behind_breaker(&sending, &mut message, record).await;
         if let (Err(failure), Some((other, key))) = (&sent, other)
             && failure.may_go_elsewhere(&message)
@@ -119,25 +119,26 @@ impl<L: Limits> Gateway<L> {
         {
             record.step(|| What::Fallback);
             answered_by = other;
-            let sending = Sending { upstream: other, hedge: None, key, ..sending };
+            let begun = self.clock().moment();
+            let sending = Sending { upstream: other, hedge: None, key, begun, ..sending };
             sent = self.try_servers(&sending, &mut message, record).await;
         }
         let (mut exchange, server, place) = sent.map_err(|failure| failure.refusal)?;
         if let Some(copy) = copy {
             let patience = route.config.timeout.unwrap_or(route.config.first_byte_timeout);
             let way = Way { core, resolver: self.resolver().clone(), clock: self.clock(), patience };
-            copy.send(exchange.reply.status(), monotonic().duration_since(started), way);
+            copy.send(exchange.reply.status(), exchange.heard.duration_since(begun.instant), way);
         }
         if exchange.reply.status() == StatusCode::SWITCHING_PROTOCOLS {
             let mut passing = Passing::on(&route.flow, core);
             passing.goes_to(answered_by.pools[server].flow());
             let (server, idle) = (hyper::upgrade::on(&mut exchange.reply), route.config.upgrade_idle_timeout);
             let tunnel = Tunnel::new(server, exchange.sender, place, idle, passing);
-            return Ok((switching(exchange.reply, message.upgrade.as_ref(), route), Some(tunnel)));
+            return Ok((switching(exchange.reply, message.upgrade.as_ref(), route), offer.zip(Some(tunnel))));
         }
         let (pool, promised) = (Arc::clone(&answered_by.pools[server]), exchange.idle_time());
-        let back = Return::new(exchange.sender, promised, pool, core);
-        let last = route.config.reply_timeout.map(|allowed| started + allowed);
+        let back = Return::new(exchange.sender, promised, pool, core, exchange.heard);
+        let last = route.config.reply_timeout.map(|allowed| begun.instant + allowed);
         Ok((respond(exchange.reply, route, back, place, is_head, last).await, None))
     }
 
@@ -151,13 +152,14 @@ impl<L: Limits> Gateway<L> {
         deadline: Instant,
     ) -> Result<(Response<ReplySource>, Return, Place), Failure> {
         let key = hash(as_attribute(normal.client).as_bytes());
-        let core = normal.peer.core;
+        let (core, begun) = (normal.peer.core, self.clock().moment());
         let (deadline, hedge, explains) = (Some(deadline), None, false);
-        let sending = Sending { route, upstream, budget: upstream, hedge, key, core, deadline, explains };
-        upstream.budget().request(self.tick());
+        let sending =
+            Sending { route, upstream, budget: upstream, hedge, key, core, begun, deadline, explains };
+        upstream.budget().request(core, begun.tick);
         let (exchange, server, place) = self.try_servers(&sending, message, &mut Recorder::default()).await?;
         let (pool, promised) = (Arc::clone(&upstream.pools[server]), exchange.idle_time());
-        let back = Return::new(exchange.sender, promised, pool, core);
+        let back = Return::new(exchange.sender, promised, pool, core, exchange.heard);
         Ok((exchange.reply, back, place))
     }
 
@@ -168,15 +170,17 @@ impl<L: Limits> Gateway<L> {
         message: &mut Message,
         record: &mut Recorder,
     ) -> Result<ServerReply, Failure> {
-        let admission = admit(sending.route.breaker.as_deref(), "route", self.tick(), record)?;
-        let begun = monotonic();
+        let begun = sending.begun;
+        let admission = admit(sending.route.breaker.as_deref(), "route", begun.tick, record)?;
         let sent = self.try_servers(sending, message, record).await;
         let failed = sent.as_ref().map_or(true, |(exchange, ..)| exchange.reply.status().is_server_error());
         let is_of_servers = sent.as_ref().err().is_none_or(|failure| failure.fault_of == FaultOf::Server);
         if let Some(admission) = admission
             && is_of_servers
         {
-            admission.ended(Outcome { failed, took: servers_time(begun, message) }, self.tick());
+            let now = monotonic();
+            let took = servers_time(begun.instant, now, message);
+            admission.ended(Outcome { failed, took }, begun.tick_at(now));
         }
         sent
     }
@@ -189,43 +193,40 @@ impl<L: Limits> Gateway<L> {
         record: &mut Recorder,
     ) -> Result<ServerReply, Failure> {
         let upstream = sending.upstream;
-        let admission = admit(upstream.breaker.as_deref(), "upstream", self.tick(), record)?;
+        let admission = admit(upstream.breaker.as_deref(), "upstream", sending.begun.tick, record)?;
         let mut last = None;
         let sent = self.attempts(sending, message, record, &mut last).await;
-        if let (Some(admission), Some((server, outcome))) = (admission, last)
-            && upstream.counts(server, outcome.failed, self.tick())
+        if let (Some(admission), Some((server, outcome, now))) = (admission, last)
+            && upstream.counts(server, outcome.failed, now)
         {
-            admission.ended(outcome, self.tick());
+            admission.ended(outcome, now);
         }
         sent
     }
 
-    /// Tries servers until one answers or no attempt is left. `last`: which was the last, and what it did.
+    /// Tries servers until one answers or no attempt is left. `last`: which was the last, what it did, and when that was known.
     async fn attempts(
         &self,
         sending: &Sending<'_>,
         message: &mut Message,
         record: &mut Recorder,
-        last: &mut Option<(usize, Outcome)>,
+        last: &mut Option<(usize, Outcome, Tick)>,
     ) -> Result<ServerReply, Failure> {
-        let &Sending { upstream, key, deadline, .. } = sending;
-        let mut tried = Vec::new();
+        let &Sending { upstream, deadline, mut begun, .. } = sending;
+        let mut tried = TriedServers::new();
         let mut pause = FIRST_PAUSE;
         let mut picked = None;
         loop {
-            let now = self.tick();
-            let permit = upstream.enter(now).map_err(Failure::of_gateway)?;
-            let pick =
-                || upstream.group.pick(key, &tried, now).map_err(|none| Failure::of_gateway(none.into()));
-            let (server, place) = picked.take().map_or_else(pick, Ok)?;
+            let permit = upstream.enter(begun.tick).map_err(Failure::of_gateway)?;
+            let (server, place) = picked.take().map_or_else(|| pick(sending, &tried, begun.tick), Ok)?;
             record.step(|| What::Pick);
             tried.push(server);
             if let Some(trace) = record.attempt(upstream, server) {
                 message.tell_trace(trace);
             }
-            let mut placed = PlacedAttempt { server, place, permit, begun: monotonic() };
+            let mut placed = PlacedAttempt { server, place, permit, begun: begun.instant };
             let sent = match sending.hedge {
-                None => self.attempt(sending, server).send(message).await,
+                None => self.attempt(sending, server, begun.instant).send(message).await,
                 // In a box: two attempts take twice the room, and few routes have them.
                 Some(_) => {
                     let sent = self.hedged(sending, message, placed, &mut tried, record);
@@ -235,8 +236,9 @@ impl<L: Limits> Gateway<L> {
                 }
             };
             record.attempt_ended(|| end_of(&sent));
-            let (now, took) = (self.tick(), servers_time(placed.begun, message));
-            if let Ok(ServerExchange { reply, .. }) = &sent {
+            let heard = sent.as_ref().map_or_else(|_| monotonic(), |exchange| exchange.heard);
+            let (now, took) = (begun.tick_at(heard), servers_time(placed.begun, heard, message));
+            if let Ok(ServerExchange { reply, .. }) = sent.as_deref() {
                 upstream.pools[placed.server].flow().answered(sending.core, reply.status().as_u16(), took);
             }
             let fault_of = sent.as_ref().err().map(|failure| failure.fault_of);
@@ -247,7 +249,7 @@ impl<L: Limits> Gateway<L> {
             let failed = sent.as_ref().map_or(true, |exchange| exchange.reply.status().is_server_error());
             if fault_of != Some(FaultOf::Gateway) {
                 placed.ended(upstream, failed, took, now);
-                *last = Some((placed.server, Outcome { failed, took }));
+                *last = Some((placed.server, Outcome { failed, took }, now));
             }
             let is_unsent = sent.as_ref().is_err_and(|failure| failure.is_unsent);
             let may_repeat = is_unsent || (message.is_repeatable() && is_worth_repeating(&sent));
@@ -255,7 +257,7 @@ impl<L: Limits> Gateway<L> {
             let may_try = failed
                 && may_repeat
                 && tried.len() < upstream.config.retries.attempts.min(count(upstream)) as usize
-                && deadline.is_none_or(|deadline| monotonic() + rest < deadline)
+                && deadline.is_none_or(|deadline| heard + rest < deadline)
                 && upstream.breaker.as_ref().is_none_or(|breaker| breaker.phase() != Phase::Open);
             // With no server, no time or no leave of the breaker left, what this one did is what the client is told.
             picked = if may_try { sending.next(&tried, &sent, now) } else { None };
@@ -264,10 +266,12 @@ impl<L: Limits> Gateway<L> {
             }
             drop((sent, placed));
             if !is_unsent {
-                sleep(rest).await;
+                // In a box: a timer takes far more room than what most requests need here.
+                Box::pin(sleep(rest)).await;
                 record.step(|| What::Pause);
                 pause *= 2;
             }
+            begun = self.clock().moment();
         }
     }
 }
@@ -285,7 +289,13 @@ fn admit<'b>(
     admitted.map(Some).map_err(|wait| Failure::of_gateway(Refusal::Open { wait }))
 }
 
-fn end_of(sent: &Result<ServerExchange, Failure>) -> AttemptEnd {
+/// A server that the request was not sent to.
+fn pick(sending: &Sending<'_>, tried: &[usize], now: Tick) -> Result<(usize, Place), Failure> {
+    let picked = sending.upstream.group.pick(sending.key, tried, now);
+    picked.map_err(|none| Failure::of_gateway(none.into()))
+}
+
+fn end_of(sent: &Result<Box<ServerExchange>, Failure>) -> AttemptEnd {
     match sent {
         Ok(exchange) => AttemptEnd::Reply { status: exchange.reply.status(), was_kept: exchange.was_kept },
         Err(failure) => AttemptEnd::Failure(failure.refusal.word()),
@@ -299,7 +309,7 @@ fn count(upstream: &Upstream) -> u32 {
 
 /// Whether another server may do better: this one gave no reply, or said that it is only this one, now. A
 /// server that says when to come back is taken at its word.
-fn is_worth_repeating(sent: &Result<ServerExchange, Failure>) -> bool {
+fn is_worth_repeating(sent: &Result<Box<ServerExchange>, Failure>) -> bool {
     let Ok(exchange) = sent else { return true };
     let status = exchange.reply.status();
     let is_for_now = matches!(
@@ -365,9 +375,9 @@ pub(crate) fn onward(
     }
 }
 
-/// Nanoseconds since then that servers took. While a client sends its body no server can answer, so that slow clients
+/// Nanoseconds from then to `now` that servers took. While a client sends its body no server can answer, so that slow clients
 /// make no server slow. A body is sent once: all that was waited for it lies after the first attempt began.
-fn servers_time(begun: Instant, message: &Message) -> u64 {
-    let took = u64::try_from(monotonic().duration_since(begun).as_nanos()).unwrap_or(u64::MAX);
+fn servers_time(begun: Instant, now: Instant, message: &Message) -> u64 {
+    let took = u64::try_from(now.duration_since(begun).as_nanos()).unwrap_or(u64::MAX);
     took.saturating_sub(message.awaited())
 }

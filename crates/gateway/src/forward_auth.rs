@@ -147,7 +147,7 @@ fn question(auth: &ForwardAuth, normal: &Normal<'_>, request: &Parts, told: &Hea
         }
     }
     let (parts, ()) = asked.into_parts();
-    Some(Message::new(parts, RequestPayload::Whole(Bytes::new()), None))
+    Some(Message::new(Box::new(parts), RequestPayload::Whole(Bytes::new()), None))
 }
 
 /// What an answer that admits says of the client; `None` if that cannot be used.

@@ -29,7 +29,7 @@ use crate::hedge::{Hedge, HedgeStats};
 use crate::limits::Limits;
 use crate::message::Message;
 use crate::record::{Forestalled, Recorder};
-use crate::sending::Sending;
+use crate::sending::{Sending, TriedServers};
 use crate::service::Gateway;
 use crate::upstream::Upstream;
 
@@ -68,9 +68,9 @@ impl<L: Limits> Gateway<L> {
         sending: &Sending<'a>,
         message: &mut Message,
         first: PlacedAttempt<'a>,
-        tried: &mut Vec<usize>,
+        tried: &mut TriedServers,
         record: &mut Recorder,
-    ) -> (Result<ServerExchange, Failure>, PlacedAttempt<'a>) {
+    ) -> (Result<Box<ServerExchange>, Failure>, PlacedAttempt<'a>) {
         let begun = first.begun;
         let late = sending.hedge.and_then(|hedge| Some((hedge, hedge.after()?, message.copy_to_ask()?)));
         let ended = match late {
@@ -78,7 +78,7 @@ impl<L: Limits> Gateway<L> {
                 let twice = Twice { hedge, copy, late: begun + after, first };
                 self.twice(twice, sending, message, tried, record).await
             }
-            None => (self.attempt(sending, first.server).send(message).await, first),
+            None => (self.attempt(sending, first.server, begun).send(message).await, first),
         };
         if let (Some(hedge), Ok(_)) = (sending.hedge, &ended.0) {
             hedge.took(monotonic().duration_since(begun));
@@ -91,10 +91,10 @@ impl<L: Limits> Gateway<L> {
         Twice { hedge, mut copy, late, mut first }: Twice<'a>,
         sending: &Sending<'a>,
         message: &mut Message,
-        tried: &mut Vec<usize>,
+        tried: &mut TriedServers,
         record: &mut Recorder,
-    ) -> (Result<ServerExchange, Failure>, PlacedAttempt<'a>) {
-        let one = self.attempt(sending, first.server);
+    ) -> (Result<Box<ServerExchange>, Failure>, PlacedAttempt<'a>) {
+        let one = self.attempt(sending, first.server, first.begun);
         let mut one = pin!(one.send(message));
         if let Ok(sent) = timeout_at(late.into(), one.as_mut()).await {
             return (sent, first);
@@ -109,7 +109,7 @@ impl<L: Limits> Gateway<L> {
             copy.tell_trace(trace);
         }
         let span = next.map_or(0, |(span, _)| span);
-        let other = self.attempt(sending, second.server);
+        let other = self.attempt(sending, second.server, second.begun);
         let mut other = pin!(other.send(&mut copy));
         let (mut sent, mut is_second) = tokio::select! {
             sent = one.as_mut() => (sent, false),
@@ -163,6 +163,6 @@ struct Twice<'a> {
     first: PlacedAttempt<'a>,
 }
 
-fn is_good(sent: &Result<ServerExchange, Failure>) -> bool {
+fn is_good(sent: &Result<Box<ServerExchange>, Failure>) -> bool {
     sent.as_ref().is_ok_and(|exchange| !exchange.reply.status().is_server_error())
 }

@@ -22,7 +22,7 @@ use crate::progress::BodyProgress;
 /// A request that can be sent, perhaps several times.
 #[derive(Debug)]
 pub(crate) struct Message {
-    parts: Parts,
+    parts: Box<Parts>,
     payload: Payload,
     /// How far its body has come, if it is still coming.
     pub(crate) progress: Option<Arc<BodyProgress>>,
@@ -41,7 +41,7 @@ enum Payload {
 }
 
 impl Message {
-    pub(crate) fn new(mut parts: Parts, mut payload: RequestPayload, upgrade: Option<Offer>) -> Self {
+    pub(crate) fn new(mut parts: Box<Parts>, mut payload: RequestPayload, upgrade: Option<Offer>) -> Self {
         let expectation = Expectation::take(&mut parts, &mut payload);
         let progress = payload.progress();
         let payload = match payload {

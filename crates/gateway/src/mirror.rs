@@ -148,7 +148,7 @@ impl Mirror {
             self.counts.skipped.fetch_add(1, Relaxed);
             return None;
         };
-        let (mut parts, is_head) = (parts.clone(), parts.method == Method::HEAD);
+        let (mut parts, is_head) = (Box::new(parts.clone()), parts.method == Method::HEAD);
         parts.headers.insert(MIRRORED, HeaderValue::from_static("1"));
         let message = Message::new(parts, RequestPayload::Whole(bytes.clone()), None);
         Some(Copy { mirror: Arc::clone(self), message, is_head, key })
@@ -208,6 +208,7 @@ async fn answer(copy: &mut Copy, way: &Way, begun: Instant) -> CopyOutcome {
         core: way.core,
         resolver: &way.resolver,
         clock: way.clock,
+        begun,
         patience: way.patience,
         deadline: Some(deadline),
         explains: false,
@@ -226,14 +227,14 @@ async fn answer(copy: &mut Copy, way: &Way, begun: Instant) -> CopyOutcome {
     }
     let Ok(exchange) = sent else { return CopyOutcome::None };
     let promised = exchange.idle_time();
-    let ServerExchange { reply, mut sender, .. } = exchange;
+    let ServerExchange { reply, mut sender, heard, .. } = *exchange;
     let (head, mut body) = reply.into_parts();
     // The rest is dropped; it is read to its end so that the connection can be used again.
     let rest =
         async { while poll_fn(|cx| body.poll_frame(&mut sender, cx)).await.is_some_and(|it| it.is_ok()) {} };
     if *is_head || (timeout_at(deadline.into(), rest).await.is_ok() && body.is_at_end(&sender)) {
         let pool = Arc::clone(&upstream.pools[server]);
-        Return::new(sender, promised, pool, way.core).now();
+        Return::new(sender, promised, pool, way.core, heard).now();
     }
     CopyOutcome::Head(head.status, took)
 }

@@ -1,6 +1,7 @@
 //! A request once it is normalised: what all later phases know of it.
 
 use std::net::IpAddr;
+use std::time::Instant;
 
 use http::HeaderValue;
 use tidegate_net::http::Peer;
@@ -15,6 +16,8 @@ pub(crate) struct Normal<'a> {
     pub(crate) host: String,
     pub(crate) path: TargetPath,
     pub(crate) client: IpAddr,
+    /// When it came, or when what it had to wait for before it could go on was known.
+    pub(crate) since: Instant,
     /// The identity that its client has proved.
     pub(crate) identity: Option<Identity>,
     /// Cookies of the service that admitted the request, for its client.

@@ -56,19 +56,22 @@ pub(crate) struct Return {
     pub(crate) core: usize,
     /// How long it may be kept, if that is known.
     promised: Option<Duration>,
+    /// When the head of its reply was there.
+    heard: Instant,
     /// The route whose reply it carries, if that is counted there.
     route: Option<Arc<Flow>>,
 }
 
 impl Return {
-    /// Where a connection goes that may be kept for so long, if that is known.
+    /// Where a connection goes that may be kept for so long, if that is known. The head of its reply was there at `heard`.
     pub(crate) fn new(
         sender: Sender,
         promised: Option<Duration>,
         pool: Arc<ConnectionPool>,
         core: usize,
+        heard: Instant,
     ) -> Self {
-        Self { sender, pool, core, promised, route: None }
+        Self { sender, pool, core, promised, heard, route: None }
     }
 
     /// The same, whose reply is one of this route.
@@ -87,6 +90,11 @@ impl Return {
     /// Keeps the connection for the next request.
     pub(crate) fn now(self) {
         self.pool.put(self.core, self.sender, self.promised, monotonic());
+    }
+
+    /// The same, where the reply ended as soon as its head was there.
+    pub(crate) fn at_once(self) {
+        self.pool.put(self.core, self.sender, self.promised, self.heard);
     }
 }
 

@@ -14,6 +14,7 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Instant;
 
 use http::header::{
     AUTHORIZATION, CONTENT_LENGTH, COOKIE, FORWARDED, HOST, REFERER, SEC_WEBSOCKET_PROTOCOL, SET_COOKIE, VIA,
@@ -25,6 +26,7 @@ use tidegate_net::clock::monotonic;
 use tidegate_net::http::{Body, GrpcCall, Peer, RequestBody, UpgradeOffer};
 
 use crate::answer::{GatewayReply, mark, own, refused};
+use crate::arrival::Arrival;
 use crate::authenticate::StatedCredential;
 use crate::candidate::JudgedRequest;
 use crate::client_address::client_address;
@@ -34,6 +36,7 @@ use crate::forwarded;
 use crate::host::bare_host;
 use crate::limits::{Denial, LimitedRequest, Limits, Ruling};
 use crate::normal::Normal;
+use crate::places::of_referring_page;
 use crate::record::{ReadsRecords, Recorder, RequestReaders, What};
 use crate::refusal::Refusal;
 use crate::replies::{Early, about_the_gateway, early, is_about_the_gateway, redirect, static_reply};
@@ -56,7 +59,7 @@ impl<L: Limits> Gateway<L> {
         let mut answer = if is_about_the_gateway(&request) {
             GatewayReply::own(None, about_the_gateway())
         } else {
-            self.answer(request, peer, &mut record).await
+            self.answer(Arrival::new(request, came), peer, &mut record).await
         };
         if must_go_on {
             answer = answer.on_stream(&mut record);
@@ -64,8 +67,10 @@ impl<L: Limits> Gateway<L> {
         // What counts requests counts an answer in gRPC as the refusal that it is.
         let status = answer.reply.status();
         if let Some(route) = &answer.route {
-            let took = u64::try_from(monotonic().duration_since(came).as_nanos()).unwrap_or(u64::MAX);
+            let now = monotonic();
+            let took = u64::try_from(now.duration_since(came).as_nanos()).unwrap_or(u64::MAX);
             route.flow.answered(peer.core, status.as_u16(), took);
+            answer.ready = Some(now);
         }
         if let Some(call) = call {
             answer = answer.told_to(&call);
@@ -95,15 +100,9 @@ impl<L: Limits> Gateway<L> {
     }
 
     /// The phases, one after the other.
-    async fn answer(
-        &self,
-        mut request: Request<RequestBody>,
-        peer: &Peer,
-        record: &mut Recorder,
-    ) -> GatewayReply {
-        let offer = UpgradeOffer::take(&mut request);
-        let (mut parts, body) = request.into_parts();
-        let mut normal = match self.normalise(&mut parts, peer, offer.as_ref()) {
+    async fn answer(&self, arrival: Arrival, peer: &Peer, record: &mut Recorder) -> GatewayReply {
+        let Arrival { mut parts, body, offer, came } = arrival;
+        let mut normal = match self.normalise(&mut parts, peer, came, offer.as_ref()) {
             Ok(normal) => normal,
             Err(refusal) => return GatewayReply::without_route(refusal, record),
         };
@@ -115,7 +114,7 @@ impl<L: Limits> Gateway<L> {
         record.note(|record| record.route = Some(Arc::clone(&route)));
         record.step(|| What::Route);
         // Before anything else: what is refused is logged, too.
-        let (stated, subprotocol) = take_credentials(&route, &mut parts, peer, record);
+        let (stated, subprotocol) = self.take_credentials(&route, &normal, &mut parts, record);
         let settled = settle(&mut parts, &normal.path, &route.config);
         let early = early(&route.config, &parts, normal.client).map(Early::reply);
         let origin = route.config.cors.as_ref().and_then(|cors| cors.allowed(&parts.headers));
@@ -132,7 +131,7 @@ impl<L: Limits> Gateway<L> {
         normal.is_preflight = !normal.may_upgrade && body.is_end_stream() && passes(&route, &mut parts);
         let authenticated = self.authenticate(&route, stated, &mut normal, &parts, record).await;
         let ruling = match authenticated {
-            Ok(()) => self.charge(&route, &normal, &parts, record).await,
+            Ok(()) => self.charge(&route, &mut normal, &parts, record).await,
             Err(_) => Ruling::default(),
         };
         let mut told = ruling.fields;
@@ -146,10 +145,10 @@ impl<L: Limits> Gateway<L> {
                 RouteAction::Reply(reply) => Ok(own(static_reply(reply), &route)),
                 RouteAction::Forward(main) => {
                     let (upstream, _) = route.side(main, &parts, normal.identity.as_ref(), normal.client);
-                    let request = Request::from_parts(parts, body);
-                    let sent = self.forward(&route, upstream, &normal, request, record).await;
-                    sent.map(|(reply, tunnel)| {
-                        (upgrade, is_own) = (offer.zip(tunnel), false);
+                    let arrival = Arrival { parts, body, offer, came };
+                    let sent = self.forward(&route, upstream, &normal, arrival, record).await;
+                    sent.map(|(reply, agreed)| {
+                        (upgrade, is_own) = (agreed, false);
                         with_subprotocol(reply, subprotocol.filter(|_| upgrade.is_some()))
                     })
                 }
@@ -161,7 +160,7 @@ impl<L: Limits> Gateway<L> {
         if let Some(asked) = encoding {
             reply = self.compressor().apply(reply, asked);
         }
-        GatewayReply { route: Some(route), reply, is_own, upgrade, held: ruling.held }
+        GatewayReply { route: Some(route), reply, is_own, upgrade, ready: None, held: ruling.held }
     }
 
     /// The route that takes a request. If there is a candidate, it is counted what that would change.
@@ -183,6 +182,32 @@ impl<L: Limits> Gateway<L> {
         found.map(|position| Arc::clone(&site.routes[position])).ok_or(Refusal::NoRoute)
     }
 
+    /// Takes the key or token off a request before anything else sees it, also what is logged of the request's target, and those of other
+    /// routes off the page that it comes from. With it comes the subprotocol that a client of WebSocket must be answered.
+    fn take_credentials(
+        &self,
+        route: &Route,
+        normal: &Normal<'_>,
+        parts: &mut Parts,
+        record: &mut Recorder,
+    ) -> (Option<Stated>, Option<HeaderValue>) {
+        if parts.headers.get_all(REFERER).iter().any(|page| page.as_bytes().contains(&b'?')) {
+            let site = self.site();
+            of_referring_page(&mut parts.headers, &normal.host, |parameter| site.is_secret(parameter));
+            record.note(|record| record.asked.referer = parts.headers.get(REFERER).cloned());
+        }
+        let Some(auth) = &route.config.auth else { return (None, None) };
+        let mut stated = auth.take(parts, normal.peer.tls_name.is_some());
+        if auth.is_in_target() {
+            record.note(|record| {
+                record.asked.target = parts.uri.clone();
+                record.asked.referer = parts.headers.get(REFERER).cloned();
+            });
+        }
+        let subprotocol = stated.subprotocol.take();
+        (Some(stated), subprotocol)
+    }
+
     /// What is answered to a request that matters less than what this core can do.
     async fn shed(&self, route: &Route, core: usize, record: &mut Recorder) -> Option<Response<Body>> {
         let shedder = self.shedder().filter(|shedder| shedder.refuses(core, route.config.priority))?;
@@ -198,6 +223,7 @@ impl<L: Limits> Gateway<L> {
         &self,
         parts: &mut Parts,
         peer: &'a Peer,
+        since: Instant,
         offer: Option<&UpgradeOffer>,
     ) -> Result<Normal<'a>, Refusal> {
         if parts.method == Method::CONNECT {
@@ -243,6 +269,7 @@ impl<L: Limits> Gateway<L> {
             identity: None,
             cookies: Vec::new(),
             client,
+            since,
             may_upgrade: offer.is_some(),
             must_go_on: offer.is_some_and(UpgradeOffer::is_stream),
             is_preflight: false,
@@ -254,7 +281,7 @@ impl<L: Limits> Gateway<L> {
     async fn charge(
         &self,
         route: &Route,
-        normal: &Normal<'_>,
+        normal: &mut Normal<'_>,
         parts: &Parts,
         record: &mut Recorder,
     ) -> Ruling {
@@ -282,7 +309,11 @@ impl<L: Limits> Gateway<L> {
         }
         let asked = monotonic();
         let mut ruling = self.limits().charge(&route.config.policies, &request).await;
-        route.flow.limited(normal.peer.core, monotonic().duration_since(asked));
+        normal.since = monotonic();
+        route.flow.limited(normal.peer.core, normal.since.duration_since(asked));
+        if let Some(Denial::Quota { .. }) = ruling.denial {
+            route.flow.denied(normal.peer.core);
+        }
         record.step(|| What::Limit);
         for verdict in std::mem::take(&mut ruling.verdicts) {
             record.step(|| What::Verdict(verdict));
@@ -300,42 +331,6 @@ fn reader<R: ReadsRecords + 'static>(reader: &Arc<R>) -> Arc<dyn ReadsRecords> {
 fn is_from_here(peer: IpAddr, fields: &HeaderMap) -> bool {
     let passed_on = [FORWARDED, VIA, FORWARDED_FOR].iter().any(|name| fields.contains_key(name));
     peer.to_canonical().is_loopback() && !passed_on
-}
-
-/// Notes where a request comes from, and its path if it was written otherwise.
-fn note_normalised(record: &mut Recorder, normal: &Normal<'_>, parts: &Parts) {
-    record.note(|record| {
-        record.client = normal.client;
-        record.path = (normal.path.normal != parts.uri.path()).then(|| normal.path.normal.clone());
-    });
-    record.step(|| What::Normalise);
-}
-
-/// Adds fields to a reply; those of the same names stay beside them.
-fn append(reply: &mut Response<Body>, told: &HeaderMap) {
-    for (name, value) in told {
-        reply.headers_mut().append(name, value.clone());
-    }
-}
-
-/// Takes the key or token off a request before anything else sees it, also what is logged of the request's target. With it comes the
-/// subprotocol that a client of WebSocket must be answered.
-fn take_credentials(
-    route: &Route,
-    parts: &mut Parts,
-    peer: &Peer,
-    record: &mut Recorder,
-) -> (Option<StatedCredential>, Option<HeaderValue>) {
-    let Some(auth) = &route.config.auth else { return (None, None) };
-    let mut stated = auth.take(parts, peer.tls_name.is_some());
-    if auth.is_in_target() {
-        record.note(|record| {
-            record.asked.target = parts.uri.clone();
-            record.asked.referer = parts.headers.get(REFERER).cloned();
-        });
-    }
-    let subprotocol = stated.subprotocol.take();
-    (Some(stated), subprotocol)
 }
 
 /// A reply that tells a client of WebSocket the one subprotocol that it has offered, if the server tells it of none: the server has not

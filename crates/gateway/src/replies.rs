@@ -103,7 +103,7 @@ pub(crate) async fn respond(
     // HTTP/2 may say behind the head that no byte follows.
     let has_none = is_head || matches!(head.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
     if source.is_at_end(&back.sender) || has_none {
-        back.now();
+        back.at_once();
         return Response::from_parts(head, Body::Empty);
     }
     let first = poll_fn(|cx| Poll::Ready(source.poll_frame(&mut back.sender, cx))).await;
@@ -112,7 +112,7 @@ pub(crate) async fn respond(
             let bytes = frame.into_data().unwrap_or_default();
             route.flow.reply_bytes(back.core, bytes.len());
             back.reply_bytes(bytes.len());
-            back.now();
+            back.at_once();
             Body::Full(bytes)
         }
         first => {

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use smallvec::SmallVec;
 use tidegate_algorithms::time::Tick;
+use tidegate_net::clock::Moment;
 use tidegate_upstream::backend::Place;
 
 use crate::attempt::{Attempt, Failure, ServerExchange};
@@ -12,6 +14,9 @@ use crate::limits::Limits;
 use crate::route::Route;
 use crate::service::Gateway;
 use crate::upstream::Upstream;
+
+/// The servers that a request was sent to, by their positions in the group. Most requests are sent to one.
+pub(crate) type TriedServers = SmallVec<[usize; 2]>;
 
 /// What all attempts of one request at one upstream share.
 pub(crate) struct Sending<'a> {
@@ -25,6 +30,8 @@ pub(crate) struct Sending<'a> {
     pub(crate) key: u64,
     /// The core that serves the client.
     pub(crate) core: usize,
+    /// When its first attempt begins.
+    pub(crate) begun: Moment,
     /// When a reply's head must be there.
     pub(crate) deadline: Option<Instant>,
     /// Whether the client may know which server failed, and why.
@@ -37,7 +44,7 @@ impl Sending<'_> {
     pub(crate) fn next(
         &self,
         tried: &[usize],
-        sent: &Result<ServerExchange, Failure>,
+        sent: &Result<Box<ServerExchange>, Failure>,
         now: Tick,
     ) -> Option<(usize, Place)> {
         let picked = self.upstream.pick_again(self.key, tried, now)?;
@@ -48,8 +55,8 @@ impl Sending<'_> {
 }
 
 impl<L: Limits> Gateway<L> {
-    /// An attempt at a server of what is sent.
-    pub(crate) fn attempt<'s>(&'s self, sending: &Sending<'s>, server: usize) -> Attempt<'s> {
+    /// An attempt at a server of what is sent, which begins then.
+    pub(crate) fn attempt<'s>(&'s self, sending: &Sending<'s>, server: usize, begun: Instant) -> Attempt<'s> {
         let &Sending { route, upstream, core, deadline, explains, .. } = sending;
         Attempt {
             route: &route.config.name,
@@ -58,6 +65,7 @@ impl<L: Limits> Gateway<L> {
             core,
             resolver: self.resolver(),
             clock: self.clock(),
+            begun,
             patience: route.config.first_byte_timeout,
             deadline,
             explains,

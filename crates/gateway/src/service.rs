@@ -33,6 +33,7 @@ pub use crate::authority::ForwardAuthStats;
 pub use crate::breaker::Judged;
 use crate::compress::Compressor;
 pub use crate::compress::{CompressionStats, MAX_AT_ONCE as MAX_COMPRESSED_AT_ONCE};
+use crate::flow::FlowSet;
 pub use crate::forward_auth::MAX_BODY_BYTES as MAX_REFUSAL_BYTES;
 pub use crate::hedge::HedgeStats;
 pub use crate::identity::IdentityFields;
@@ -127,6 +128,8 @@ pub struct Gateway<L> {
     /// The runtime of each core, where servers are checked.
     cores: Vec<runtime::Handle>,
     untrusted: UntrustedProxy,
+    flows_of_routes: FlowSet,
+    flows_of_servers: FlowSet,
 }
 
 impl<L: Limits> Gateway<L> {
@@ -134,7 +137,8 @@ impl<L: Limits> Gateway<L> {
     #[must_use]
     pub fn new(limits: L, settings: GatewaySettings, clock: Clock, cores: &Cores) -> Self {
         let resolver = Resolver::new(settings.dns_refresh);
-        let cores = (0..cores.count()).map(|core| cores.handle(core).clone()).collect();
+        let cores: Vec<_> = (0..cores.count()).map(|core| cores.handle(core).clone()).collect();
+        let (flows_of_routes, flows_of_servers) = (FlowSet::new(cores.len()), FlowSet::new(cores.len()));
         Self {
             site: ArcSwap::default(),
             limits,
@@ -156,6 +160,8 @@ impl<L: Limits> Gateway<L> {
             spans: None,
             cores,
             untrusted: UntrustedProxy::default(),
+            flows_of_routes,
+            flows_of_servers,
         }
     }
 

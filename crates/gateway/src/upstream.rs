@@ -7,12 +7,10 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
 
 use arc_swap::ArcSwap;
 use http::HeaderMap;
-use parking_lot::{Mutex, MutexGuard};
-use tidegate_algorithms::balance::budget::Budget;
 use tidegate_algorithms::breaker::{Outcome, Phase};
 use tidegate_algorithms::time::Tick;
 use tidegate_net::clock::monotonic;
-use tidegate_upstream::backend::{Backend, Place};
+use tidegate_upstream::backend::{Backend, Place, Target};
 use tidegate_upstream::connect::Resolver;
 use tidegate_upstream::failure::refused_certificate;
 use tidegate_upstream::group::{Balance, Group, hash};
@@ -21,11 +19,12 @@ use tidegate_upstream::tls::TlsClient;
 
 use crate::adaptive::{AdaptiveLimit, AttemptPermit};
 use crate::breaker::SharedBreaker;
+use crate::budget::SharedBudget;
 use crate::certificate::ServerCertificate;
 use crate::client_address::as_attribute;
 use crate::config::{BalanceKey, ServerConfig, UpstreamConfig};
 use crate::connection::{self, Sender};
-use crate::flow::Flow;
+use crate::flow::{Flow, FlowsToCome};
 use crate::pool::ConnectionPool;
 use crate::random::random;
 use crate::refusal::Refusal;
@@ -42,7 +41,7 @@ pub(crate) struct Upstream {
     route_breakers: ArcSwap<Vec<Arc<SharedBreaker>>>,
     /// How many attempts may wait for its servers.
     pub(crate) adaptive: Option<Arc<AdaptiveLimit>>,
-    budget: Arc<Mutex<Budget>>,
+    budget: Arc<SharedBudget>,
     /// How the last request at each server ended, by its position.
     lately: Vec<AtomicU8>,
     /// What is known of each server's certificate, by its position.
@@ -65,11 +64,12 @@ impl Upstream {
         format!("gateway {} {}", self.config.name, target.map(ToString::to_string).unwrap_or_default())
     }
 
-    /// An upstream for `cores`. What `before` knew of servers at the same addresses is kept, whatever their weights and bounds; so are
-    /// its breaker and its budget, if they have the same rules, and connections that would be made in the same way.
+    /// An upstream whose servers that come are counted in `flows`. What `before` knew of servers at the same addresses is kept, whatever
+    /// their weights and bounds; so are its breaker and its budget, if they have the same rules, and connections that would be made in
+    /// the same way.
     pub(crate) fn new(
         config: Arc<UpstreamConfig>,
-        cores: usize,
+        flows: &mut FlowsToCome<'_>,
         seed: u64,
         now: Tick,
         before: Option<&Self>,
@@ -99,7 +99,10 @@ impl Upstream {
                 is_same.then(|| Arc::clone(&before.pools[position]))
             });
             let flow = position.zip(before).map(|(position, before)| before.pools[position].flow());
-            let pool = pool.unwrap_or_else(|| Arc::new(new_pool(&config, cores, flow)));
+            let pool = pool.unwrap_or_else(|| {
+                let flow = flows.counters(flow);
+                Arc::new(Pool::new(flows.cores(), config.idle_connections, config.idle_timeout, flow))
+            });
             backend.set_checked(config.check.is_some(), now);
             backends.push(backend);
             pools.push(pool);
@@ -122,7 +125,7 @@ impl Upstream {
             breaker,
             route_breakers: ArcSwap::default(),
             adaptive,
-            budget: budget.unwrap_or_else(|| Arc::new(Mutex::new(Budget::new(rule)))),
+            budget: budget.unwrap_or_else(|| Arc::new(SharedBudget::new(rule, flows.cores()))),
             lately,
             certificates: pools.iter().map(|_| ServerCertificate::default()).collect(),
             bad_replies: SeldomLine::default(),
@@ -130,6 +133,12 @@ impl Upstream {
             config,
             pools,
         }
+    }
+
+    /// Where a server at this address is counted, if there is one.
+    pub(crate) fn flow_at(&self, target: &Target) -> Option<&Arc<Flow>> {
+        let mut servers = self.group.backends().iter().zip(&self.pools);
+        servers.find(|(backend, _)| backend.target() == target).map(|(_, pool)| pool.flow())
     }
 
     /// A new connection to a server, of HTTP/1.1 for a request that `offers` to go on in another protocol. A refused
@@ -278,15 +287,9 @@ impl Upstream {
     }
 
     /// The budget for further attempts of all requests.
-    pub(crate) fn budget(&self) -> MutexGuard<'_, Budget> {
-        self.budget.lock()
+    pub(crate) fn budget(&self) -> &SharedBudget {
+        &self.budget
     }
-}
-
-/// Without connections. What is counted at its server goes on in `flow`, if the server was there before.
-fn new_pool(config: &UpstreamConfig, cores: usize, flow: Option<&Arc<Flow>>) -> ConnectionPool {
-    let flow = flow.map_or_else(|| Arc::new(Flow::new(cores)), Arc::clone);
-    ConnectionPool::new(cores, config.idle_connections, config.idle_timeout, flow)
 }
 
 /// A server that comes when others serve: it starts slowly, after its first check if it has any.

@@ -105,6 +105,35 @@ pub struct GeneratorLoad {
     pub threads: u32,
 }
 
+/// What one agent had of a step whose load came from agents on other machines.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgentShare {
+    /// Its address.
+    pub agent: String,
+    /// Connections that it was to hold open.
+    pub connections: u32,
+    /// How far its civil clock is ahead of the coordinator's, in microseconds; below 0: it is behind.
+    pub clock_ahead_us: i64,
+    /// How wrong that may be, and so may the common start, in microseconds: half of the least round trip.
+    pub clock_error_us: u64,
+    /// How long after the common start it began, in microseconds.
+    pub late_us: u64,
+    /// Its good replies.
+    pub good: u64,
+    /// 99th percentile of their response times, in microseconds.
+    pub p99_us: u64,
+    /// Why it was lost, and its share is left out of the step; none: it stayed.
+    pub lost: Option<String>,
+}
+
+impl AgentShare {
+    /// The agent that stayed and whose replies took longest, by their 99th percentile.
+    #[must_use]
+    pub fn slowest(shares: &[Self]) -> Option<&Self> {
+        shares.iter().filter(|share| share.lost.is_none()).max_by_key(|share| share.p99_us)
+    }
+}
+
 /// A histogram in microseconds with 3 significant digits, 1 us to 1 hour.
 pub type Latency = Histogram<u64>;
 
@@ -153,6 +182,8 @@ pub struct Measurement {
     pub timeline: Vec<Bucket>,
     /// The generator's audit of itself.
     pub generator: GeneratorLoad,
+    /// The agents that made the load; empty: this machine did.
+    pub agents: Vec<AgentShare>,
 }
 
 impl Measurement {
@@ -181,6 +212,7 @@ impl Measurement {
             bucket_ms,
             timeline: Vec::new(),
             generator: GeneratorLoad::default(),
+            agents: Vec::new(),
         }
     }
 

@@ -13,7 +13,9 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use tidegate_algorithms::stats::{little, mean};
 
-use crate::measurement::{Bucket, ErrorClass, GeneratorLoad, Latency, Loop, Measurement, StepPlan};
+use crate::measurement::{
+    AgentShare, Bucket, ErrorClass, GeneratorLoad, Latency, Loop, Measurement, StepPlan,
+};
 use crate::threshold::Metric;
 
 /// Most buckets that a record's timeline keeps.
@@ -177,6 +179,9 @@ pub struct StepRecord {
     pub timeline: Vec<Bucket>,
     /// The generator's audit of itself.
     pub generator: GeneratorLoad,
+    /// The agents that made the load, those that were lost among them; empty: one machine did.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub agents: Vec<AgentShare>,
     /// Rate x latency against the stated concurrency (closed loop) or the counted one (open loop).
     pub little: little::Check,
     /// Why the figure is not the server's; empty when it is.
@@ -212,6 +217,7 @@ impl StepRecord {
             bucket_ms,
             timeline,
             generator: m.generator,
+            agents: m.agents.clone(),
             little: law(m),
             refusals: Vec::new(),
         }

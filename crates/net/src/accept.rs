@@ -17,7 +17,8 @@
 //! first has the kernel drop the first packet of each new connection (the client's kernel repeats
 //! it a second later, and reaches the process that listens by then, if there is one), completes
 //! the handshakes that were under way, empties the queue, and only then closes. A socket that a service manager
-//! passed on stays open when this process ends, so its queue is left to the next process.
+//! passed on stays open when this process ends, so its queue is left to the next process; so is that of a socket from which
+//! another loop accepts by then ([`Drain::hand_on`]).
 
 use std::io;
 use std::net::SocketAddr;
@@ -113,7 +114,9 @@ where
         () = gate.drain.reached(Stage::Closed) => {}
         () = accept_forever(&listener, gate, core, &mut in_hand, &mut serve) => {}
     }
-    if !is_inherited {
+    // Its queue is left to whoever listens on the same socket.
+    let leaves_queue = is_inherited || gate.drain.hands_on();
+    if !leaves_queue {
         if let Err(error) = drop_new_connections(&listener) {
             tracing::debug!(%error, "cannot filter a listener: a connection may be reset when it closes");
         }
@@ -123,7 +126,7 @@ where
     if let Some((stream, peer)) = in_hand {
         serve(stream, peer, Held::new(gate, core, Permits::over_limit()));
     }
-    if !is_inherited {
+    if !leaves_queue {
         empty_queue(&listener.into_std()?, gate, core, serve);
     }
     Ok(())

@@ -51,6 +51,37 @@ impl Clock {
     pub fn tick(&self) -> Tick {
         Tick(self.started_wall).plus(uptime().saturating_sub(self.started))
     }
+
+    /// The timeline now, beside `instant`, which was read a moment ago.
+    #[must_use]
+    pub fn beside(&self, instant: Instant) -> Moment {
+        Moment { instant, tick: self.tick() }
+    }
+
+    /// Now, on the timeline and for measuring.
+    #[must_use]
+    pub fn moment(&self) -> Moment {
+        self.beside(monotonic())
+    }
+}
+
+/// A point in time on both clocks: what is decided goes by the timeline, what is measured by the monotonic clock. Whoever
+/// needs both times at the end of some work, too, reads one clock then ([`Moment::tick_at`]).
+#[derive(Clone, Copy, Debug)]
+pub struct Moment {
+    /// For measuring.
+    pub instant: Instant,
+    /// On the timeline.
+    pub tick: Tick,
+}
+
+impl Moment {
+    /// The timeline at `later`. It is behind the clock's own by as long as the machine was suspended in between, and
+    /// never before this moment.
+    #[must_use]
+    pub fn tick_at(&self, later: Instant) -> Tick {
+        self.tick.plus(nanos(later.saturating_duration_since(self.instant)))
+    }
 }
 
 /// A monotonic reading, for measuring how long something took.
@@ -98,6 +129,15 @@ mod tests {
         assert!(continued.tick() >= later && continued.tick().since(later) < 60 * SECOND);
         assert_eq!(continued.not_before(Tick(0)).started_wall, continued.started_wall);
         assert!(continued.now().wall.0 < later.0, "the civil time is not changed");
+    }
+
+    #[test]
+    fn the_timeline_goes_on_from_a_moment_and_never_back_before_it() {
+        let begun = Clock::start().moment();
+        let later = begun.instant + Duration::from_millis(7);
+        assert_eq!(begun.tick_at(later).since(begun.tick), 7_000_000);
+        let before = Moment { instant: later, ..begun };
+        assert_eq!(before.tick_at(begun.instant), begun.tick);
     }
 
     #[test]

@@ -23,61 +23,25 @@
 //! set it above period x threshold of the probe. Without a balancer, start the new process on the
 //! same port first ([`crate::listen::ListenConfig::share_port`]), then drain the old one.
 //!
+//! A listener that is closed while the process goes on drains in the same way, by itself: it has a part of the process's
+//! drain ([`Drain::part`]), which goes through the stages that the process goes through, and through those of its own.
+//!
 //! Deliberately absent: signals. The binary turns them into calls.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+mod hold;
+mod stage;
+
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout_at};
 
-/// Where in its life the process is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[repr(u8)]
-pub enum Stage {
-    /// Not all parts are up.
-    Starting,
-    /// Serving.
-    Ready,
-    /// Serving, but asking to be left alone.
-    Draining,
-    /// No new connections.
-    Closed,
-    /// Idle connections are being closed.
-    Sweeping,
-    /// Streams in other protocols are being told the end.
-    Ending,
-    /// Nothing is served any more.
-    Stopped,
-}
-
-impl Stage {
-    /// Every stage, in order.
-    pub const ALL: [Self; 7] = [
-        Self::Starting,
-        Self::Ready,
-        Self::Draining,
-        Self::Closed,
-        Self::Sweeping,
-        Self::Ending,
-        Self::Stopped,
-    ];
-
-    /// The stage's name in logs, metrics and readiness answers.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Starting => "starting",
-            Self::Ready => "ready",
-            Self::Draining => "draining",
-            Self::Closed => "closed",
-            Self::Sweeping => "sweeping",
-            Self::Ending => "ending",
-            Self::Stopped => "stopped",
-        }
-    }
-}
+pub use hold::Hold;
+use hold::HoldKind;
+pub use stage::Stage;
 
 /// How long each part of a drain may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,6 +97,51 @@ struct DrainState {
     listeners: AtomicUsize,
     connections: AtomicUsize,
     released: Notify,
+    hands_on: AtomicBool,
+    /// What this is a part of; it waits for what this waits for.
+    whole: Option<Arc<Self>>,
+    parts: Mutex<Vec<Weak<Self>>>,
+}
+
+impl DrainState {
+    fn new(whole: Option<Arc<Self>>) -> Self {
+        Self {
+            stage: AtomicU8::new(Stage::Starting as u8),
+            changes: watch::Sender::new(Stage::Starting),
+            sweeping: Notify::new(),
+            ending: Notify::new(),
+            listeners: AtomicUsize::new(0),
+            connections: AtomicUsize::new(0),
+            released: Notify::new(),
+            hands_on: AtomicBool::new(false),
+            whole,
+            parts: Mutex::default(),
+        }
+    }
+
+    fn stage(&self) -> Stage {
+        Stage::ALL[usize::from(self.stage.load(Ordering::Relaxed))]
+    }
+
+    fn advance(&self, stage: Stage) {
+        self.changes.send_if_modified(|current| {
+            let forward = stage > *current;
+            if forward {
+                *current = stage;
+                self.stage.store(stage as u8, Ordering::Relaxed);
+            }
+            forward
+        });
+        if stage >= Stage::Sweeping {
+            self.sweeping.notify_waiters();
+        }
+        if stage >= Stage::Ending {
+            self.ending.notify_waiters();
+        }
+        // After its own stage: a part that is made meanwhile is in the list, or has seen the stage.
+        let parts: Vec<Arc<Self>> = self.parts.lock().iter().filter_map(Weak::upgrade).collect();
+        parts.iter().for_each(|part| part.advance(stage));
+    }
 }
 
 impl Default for Drain {
@@ -145,23 +154,36 @@ impl Drain {
     /// A process that is starting.
     #[must_use]
     pub fn new() -> Self {
-        Self {
-            shared: Arc::new(DrainState {
-                stage: AtomicU8::new(Stage::Starting as u8),
-                changes: watch::Sender::new(Stage::Starting),
-                sweeping: Notify::new(),
-                ending: Notify::new(),
-                listeners: AtomicUsize::new(0),
-                connections: AtomicUsize::new(0),
-                released: Notify::new(),
-            }),
-        }
+        Self { shared: Arc::new(DrainState::new(None)) }
+    }
+
+    /// The drain of one listener: it goes through each stage that this one goes through, and may go on alone. This one
+    /// waits for what the part waits for. Parts do not have parts of their own.
+    #[must_use]
+    pub fn part(&self) -> Self {
+        let part = Arc::new(DrainState::new(Some(Arc::clone(&self.shared))));
+        let mut parts = self.shared.parts.lock();
+        parts.retain(|part| part.strong_count() > 0);
+        parts.push(Arc::downgrade(&part));
+        drop(parts);
+        part.advance(self.stage());
+        Self { shared: part }
+    }
+
+    /// Has the accept loops leave their queues as they are when they end: another loop accepts from the same sockets.
+    pub fn hand_on(&self) {
+        self.shared.hands_on.store(true, Ordering::Release);
+    }
+
+    /// Whether another loop accepts from the same sockets.
+    pub(crate) fn hands_on(&self) -> bool {
+        self.shared.hands_on.load(Ordering::Acquire)
     }
 
     /// The present stage: one relaxed load, cheap enough for every request.
     #[must_use]
     pub fn stage(&self) -> Stage {
-        Stage::ALL[usize::from(self.shared.stage.load(Ordering::Relaxed))]
+        self.shared.stage()
     }
 
     /// Whether replies should ask clients to go elsewhere.
@@ -172,20 +194,7 @@ impl Drain {
 
     /// Moves on to `stage`; a stage that was already passed is never returned to.
     pub fn advance(&self, stage: Stage) {
-        self.shared.changes.send_if_modified(|current| {
-            let forward = stage > *current;
-            if forward {
-                *current = stage;
-                self.shared.stage.store(stage as u8, Ordering::Relaxed);
-            }
-            forward
-        });
-        if stage >= Stage::Sweeping {
-            self.shared.sweeping.notify_waiters();
-        }
-        if stage >= Stage::Ending {
-            self.shared.ending.notify_waiters();
-        }
+        self.shared.advance(stage);
     }
 
     /// Waits until `stage` or a later one is reached.
@@ -282,42 +291,6 @@ impl Drain {
     }
 }
 
-#[derive(Clone, Copy, Debug)]
-enum HoldKind {
-    Connection,
-    Listener,
-}
-
-/// Something that a drain waits for, until it is dropped.
-#[derive(Debug)]
-pub struct Hold {
-    shared: Arc<DrainState>,
-    kind: HoldKind,
-}
-
-impl Hold {
-    fn new(shared: &Arc<DrainState>, kind: HoldKind) -> Self {
-        let hold = Self { shared: Arc::clone(shared), kind };
-        hold.counter().fetch_add(1, Ordering::AcqRel);
-        hold
-    }
-
-    fn counter(&self) -> &AtomicUsize {
-        match self.kind {
-            HoldKind::Connection => &self.shared.connections,
-            HoldKind::Listener => &self.shared.listeners,
-        }
-    }
-}
-
-impl Drop for Hold {
-    fn drop(&mut self) {
-        if self.counter().fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.shared.released.notify_waiters();
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -379,6 +352,26 @@ mod tests {
         assert_eq!(drain.stage(), Stage::Ending);
         drain.advance(Stage::Stopped);
         assert_eq!(waiting.await.unwrap(), Drained { aborted: 1 });
+    }
+
+    #[tokio::test]
+    async fn a_part_drains_alone_and_the_whole_waits_for_it_and_takes_it_along() {
+        let whole = Drain::new();
+        whole.advance(Stage::Ready);
+        let (one, other) = (whole.part(), whole.part());
+        let hold = one.hold_connection();
+        assert_eq!((one.stage(), one.connections(), whole.connections()), (Stage::Ready, 1, 1));
+        assert_eq!(one.run(FAST).await, Drained { aborted: 1 });
+        assert_eq!((whole.stage(), other.stage()), (Stage::Ready, Stage::Ready), "it is alone in this");
+        let patient = DrainTiming { deadline: Duration::from_secs(600), ..FAST };
+        let waiting = tokio::spawn({
+            let whole = whole.clone();
+            async move { whole.run(patient).await }
+        });
+        other.reached(Stage::Sweeping).await;
+        drop(hold);
+        assert_eq!(waiting.await.unwrap(), Drained { aborted: 0 });
+        assert_eq!((other.stage(), whole.part().stage()), (Stage::Stopped, Stage::Stopped));
     }
 
     #[test]

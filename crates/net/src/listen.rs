@@ -139,6 +139,17 @@ impl Listeners {
         Ok(Self { address: listener.local_addr()?, sockets, is_inherited: true, tls: None, proxied: None })
     }
 
+    /// The same sockets once more, without their TLS and proxies: for another server to accept from. The kernel closes them
+    /// when both are gone.
+    ///
+    /// # Errors
+    /// When the operating system gives no more descriptors.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        let sockets = self.sockets.iter().map(TcpListener::try_clone).collect::<io::Result<_>>()?;
+        let (address, is_inherited) = (self.address, self.is_inherited);
+        Ok(Self { address, sockets, is_inherited, tls: None, proxied: None })
+    }
+
     /// Makes clients speak TLS, unless it is `None`.
     #[must_use]
     pub fn with_tls(self, tls: Option<Tls>) -> Self {

@@ -189,7 +189,11 @@ impl Group {
         let in_flight = |index: usize| self.backends[index].in_flight();
         match self.settings.balance {
             Balance::RoundRobin => self.turn.lock().pick(count, weight),
-            Balance::LeastRequests => least(count, self.picks.fetch_add(1, Relaxed), weight, in_flight),
+            Balance::LeastRequests => {
+                // One backend has no ties, so that no core writes what others read.
+                let turn = if count > 1 { self.picks.fetch_add(1, Relaxed) } else { 0 };
+                least(count, turn, weight, in_flight)
+            }
             Balance::PeakEwma => {
                 let average = average(count, &weight);
                 let cost = |index: usize| self.backends[index].cost(weight(index) / average, now);

@@ -20,6 +20,7 @@ const LAYERS: &[(&str, u8)] = &[
     ("tidegate-control", 2),
     ("tidegate-log", 2),
     ("tidegate-net", 2),
+    ("tidegate-settings", 2),
     ("tidegate-upstream", 2),
     ("tidegate-testkit", 1),
     ("tidegate-postgres", 1),

@@ -47,9 +47,10 @@ export declare class Tidegate {
     refund(attributes: Attributes, options?: RefundOptions): Promise<Refunded>;
     /** Asks for a permit: `await using permit = await limits.acquire(...)`. Throws only `InvalidRequest`. */
     acquire(attributes: Attributes, options?: CallOptions): Promise<Permit>;
-    /** Asks what each policy would do, and charges nothing. Throws `InvalidRequest` and `Unavailable`. */
+    /** Asks what each policy would do, and what `limits` would, and charges nothing. Throws `InvalidRequest` and `Unavailable`. */
     explain(attributes: Attributes, options?: CallOptions & {
         cost?: number;
+        limits?: Limits;
     }): Promise<Explanation>;
     /** How often a bound was reached, and whether the server is asked. */
     stats(): Stats;

@@ -96,6 +96,13 @@ export interface PolicyExplanation {
     lease?: Lease;
     verdict?: Part;
 }
+/** The numbers that came with a request, in its explanation. */
+export interface RequestLimits {
+    limits: Record<string, unknown>;
+    /** Whether they decide. */
+    decide: boolean;
+    verdict?: Part;
+}
 /** What would happen to a request, and why. */
 export interface Explanation {
     allowed: boolean;
@@ -105,6 +112,7 @@ export interface Explanation {
     /** How many policies that do not apply are left out. */
     notListed?: number;
     degraded?: string;
+    requestLimits?: RequestLimits;
 }
 /** One mistake in what was sent. */
 export interface FieldError {

@@ -74,6 +74,11 @@ const POLICY_EXPLANATION = [
     one("lease", LEASE),
     one("verdict", PART),
 ];
+const REQUEST_LIMITS = [
+    one("limits", "object", true),
+    one("decide", "boolean", true),
+    one("verdict", PART),
+];
 exports.EXPLANATION = [
     one("allowed", "boolean", true),
     one("revision", "number", true),
@@ -81,6 +86,7 @@ exports.EXPLANATION = [
     one("no_match", "boolean"),
     one("not_listed", "number"),
     one("degraded", "string"),
+    one("request_limits", REQUEST_LIMITS),
 ];
 const FIELD_ERROR = [
     one("pointer", "string", true),

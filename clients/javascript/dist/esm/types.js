@@ -67,6 +67,11 @@ const POLICY_EXPLANATION = [
     one("lease", LEASE),
     one("verdict", PART),
 ];
+const REQUEST_LIMITS = [
+    one("limits", "object", true),
+    one("decide", "boolean", true),
+    one("verdict", PART),
+];
 export const EXPLANATION = [
     one("allowed", "boolean", true),
     one("revision", "number", true),
@@ -74,6 +79,7 @@ export const EXPLANATION = [
     one("no_match", "boolean"),
     one("not_listed", "number"),
     one("degraded", "string"),
+    one("request_limits", REQUEST_LIMITS),
 ];
 const FIELD_ERROR = [
     one("pointer", "string", true),

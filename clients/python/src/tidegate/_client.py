@@ -175,9 +175,14 @@ class Client:
         return Permit(self, decision)
 
     def explain(
-        self, attributes: Attributes, cost: int = 1, *, deadline_ms: float | None = None
+        self,
+        attributes: Attributes,
+        cost: int = 1,
+        *,
+        limits: Limits | None = None,
+        deadline_ms: float | None = None,
     ) -> Explanation:
-        """Asks what each policy would do, and charges nothing.
+        """Asks what each policy would do, and what `limits` would, and charges nothing.
 
         Raises:
             InvalidRequest: the server calls the request wrong.
@@ -188,7 +193,7 @@ class Client:
         deadline = self._deadline(started, deadline_ms)
         with core.told("explain", started):
             try:
-                found = core.explanation(self._send(core.explain(attributes, cost), deadline))
+                found = core.explanation(self._send(core.explain(attributes, cost, limits), deadline))
             except Failed as failed:
                 core.ended("explain", failed.failure, started)
                 raise Unavailable(failed.failure) from None

@@ -103,9 +103,11 @@ class Core:
         """The bytes that give a permit back."""
         return self.request("DELETE", f"/v1/permits/{quote(permit, safe='')}")
 
-    def explain(self, attributes: Attributes, cost: int) -> bytes:
+    def explain(self, attributes: Attributes, cost: int, limits: Limits | None) -> bytes:
         """The bytes that ask why."""
         pairs = [*attributes.items(), ("cost", str(cost))]
+        if limits is not None:
+            pairs.append(("limits", _encode(_stated(limits))))
         return self.request("GET", f"/v1/explain?{urlencode(pairs, errors='surrogatepass')}")
 
     def judge(self, response: Response, *, good: Iterable[int] = (200,)) -> object:
@@ -279,8 +281,12 @@ def _item(request: Request) -> str:
     if request.peek:
         item["peek"] = True
     if request.limits is not None:
-        item["limits"] = {name: value for name, value in asdict(request.limits).items() if value is not None}
+        item["limits"] = _stated(request.limits)
     return _encode(item)
+
+
+def _stated(limits: Limits) -> dict[str, object]:
+    return {name: value for name, value in asdict(limits).items() if value is not None}
 
 
 def _problem(response: Response) -> Problem:

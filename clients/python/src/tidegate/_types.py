@@ -140,6 +140,15 @@ class PolicyExplanation:
 
 
 @dataclass(slots=True)
+class RequestLimits:
+    """The numbers that came with a request, in its explanation."""
+
+    limits: dict[str, Any]
+    decide: bool
+    verdict: Part | None = None
+
+
+@dataclass(slots=True)
 class Explanation:
     """What would happen to a request, and why."""
 
@@ -149,6 +158,7 @@ class Explanation:
     no_match: bool | None = None
     not_listed: int | None = None
     degraded: str | None = None
+    request_limits: RequestLimits | None = None
 
 
 @dataclass(slots=True)
@@ -207,11 +217,12 @@ _KINDS: dict[str, tuple[Any, bool]] = {
     "list[str]": (str, True),
     "Part": (Part, False),
     "Lease": (Lease, False),
+    "RequestLimits": (RequestLimits, False),
     "list[Part]": (Part, True),
     "list[PolicyExplanation]": (PolicyExplanation, True),
     "list[FieldError]": (FieldError, True),
 }
-_MODELS = (Part, Lease, PolicyExplanation, FieldError)
+_MODELS = (Part, Lease, PolicyExplanation, RequestLimits, FieldError)
 
 
 def _readers(model: type) -> list[_Reader]:

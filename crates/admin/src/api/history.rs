@@ -17,8 +17,9 @@ pub trait KeptHistory: Debug + Send + Sync {
     fn last_hour(&self) -> Value;
 }
 
-/// The last hour of what requests were answered, how long decisions took and what the intake took, of this process: numbers of
-/// the metrics page, every ten seconds, each a sum since the process began. Series that are 0 all the time are left out.
+/// The last hour of what requests were answered, how long decisions took, what the intake took, what the gateway answered and what
+/// the edge passed on, of this process: numbers of the metrics page, every ten seconds, each a sum since the process began. Of the
+/// edge's listeners there is one sum. Series that are 0 all the time are left out.
 #[utoipa::path(
     operation_id = "get_history", get, path = "/v1/history", tag = "operation",
     responses(

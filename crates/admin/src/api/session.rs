@@ -2,10 +2,11 @@
 //!
 //! What a session is good for is said in [`tidegate_access::sessions`]. The cookie is out of scripts' reach
 //! (`HttpOnly`), is sent with no request that another site's page makes (`SameSite=Strict`), and only over TLS where
-//! the listener has TLS. A request by cookie that changes something must name this server as its origin.
+//! the listener has TLS at present. A request by cookie that changes something must name this server as its origin.
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use axum::Json;
 use axum::extract::State;
@@ -131,7 +132,7 @@ fn words(has: impl Fn(Scope) -> bool) -> Vec<&'static str> {
 }
 
 fn cookie(guard: &Guard, value: &str, seconds: u64) -> Result<HeaderValue, Refusal> {
-    let secure = if guard.secure_cookies { "; Secure" } else { "" };
+    let secure = if guard.secure_cookies.load(Ordering::Relaxed) { "; Secure" } else { "" };
     let text = format!("{NAME}={value}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}");
     HeaderValue::try_from(text).map_err(|_| Refusal::not_found("session"))
 }

@@ -52,9 +52,15 @@ impl Budget {
     /// Takes leave for a further attempt. False: there is none left.
     pub fn try_attempt(&mut self, now: Tick) -> bool {
         self.turn(now);
+        self.try_attempt_among(self.requests, now)
+    }
+
+    /// The same where others count the `requests`: those of this second and of the one before.
+    pub fn try_attempt_among(&mut self, requests: [u32; 2], now: Tick) -> bool {
+        self.turn(now);
         let before = 1.0 - (now.0.saturating_sub(self.second * SECOND)).min(SECOND) as f64 / SECOND as f64;
         let last = |[this, earlier]: [u32; 2]| f64::from(this) + f64::from(earlier) * before;
-        let share = last(self.requests) * f64::from(self.settings.percent) / 100.0;
+        let share = last(requests) * f64::from(self.settings.percent) / 100.0;
         let allowed = share.max(f64::from(self.settings.least_per_second));
         let granted = last(self.attempts) + 1.0 <= allowed;
         if granted {

@@ -102,6 +102,20 @@ pub struct Pass {
     generation: u64,
 }
 
+impl Pass {
+    /// It as a number, for who hands one pass to many calls.
+    #[must_use]
+    pub fn number(self) -> u64 {
+        self.generation
+    }
+
+    /// The pass of this number.
+    #[must_use]
+    pub fn numbered(number: u64) -> Self {
+        Self { generation: number }
+    }
+}
+
 /// What an outcome changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
@@ -198,6 +212,26 @@ impl Breaker {
             }
         }
         Some(Pass { generation: self.generation })
+    }
+
+    /// The pass that all calls get as long as the breaker stays closed; `None`: it is not closed.
+    #[must_use]
+    pub fn standing_pass(&self) -> Option<Pass> {
+        matches!(self.state, CircuitState::Closed).then_some(Pass { generation: self.generation })
+    }
+
+    /// Whether it is closed, judges calls by number, and none of them failed or was slow. Successes then change nothing but
+    /// their own number: they may be reported later and together ([`Breaker::succeeded`]), before the next other outcome.
+    #[must_use]
+    pub fn is_untroubled(&self) -> bool {
+        matches!(self.state, CircuitState::Closed) && self.recent.has_successes_alone()
+    }
+
+    /// Takes so many successes that were not slow, of calls that `pass` admitted, while it [is untroubled](Breaker::is_untroubled).
+    pub fn succeeded(&mut self, pass: Pass, calls: u32) {
+        if self.standing_pass() == Some(pass) {
+            self.recent.add_successes(calls);
+        }
     }
 
     /// Takes the outcome of the call that `pass` admitted.

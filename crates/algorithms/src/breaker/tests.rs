@@ -38,6 +38,24 @@ fn opened(settings: Settings) -> Breaker {
 }
 
 #[test]
+fn successes_that_are_told_together_fill_the_window_and_change_nothing_else() {
+    let settings = Settings { window: Window::Calls(20), ..Settings::default() };
+    let mut breaker = Breaker::new(settings);
+    let pass = breaker.standing_pass().expect("it is closed");
+    assert_eq!((Pass::numbered(pass.number()), breaker.admit(Tick(0))), (pass, Some(pass)));
+    breaker.succeeded(pass, 1_000_000);
+    assert_eq!((breaker.recent(Tick(0)), breaker.is_untroubled()), ((20, 0, 0), true));
+    assert_eq!(breaker.report(pass, BAD, Tick(0)), Change::None);
+    assert_eq!((breaker.recent(Tick(0)), breaker.is_untroubled()), ((20, 1, 0), false));
+    let mut open = opened(settings);
+    assert!(open.standing_pass().is_none() && !open.is_untroubled());
+    let before = open.recent(Tick(0));
+    open.succeeded(pass, 5);
+    assert_eq!(open.recent(Tick(0)), before);
+    assert!(!Breaker::new(quick()).is_untroubled(), "the time of a success counts in a window by time");
+}
+
+#[test]
 fn opens_after_five_failures_and_tries_once_a_pause() {
     let mut breaker = opened(quick());
     assert_eq!(breaker.admit(Tick(249 * MS)), None);

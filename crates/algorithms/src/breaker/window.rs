@@ -115,6 +115,20 @@ impl Recent {
         }
     }
 
+    /// Whether it holds calls by number, none of which failed or was slow.
+    pub(super) fn has_successes_alone(&self) -> bool {
+        matches!(self, Self::Calls { sum: CallCounts { failed: 0, slow: 0, .. }, .. })
+    }
+
+    /// Adds so many calls that neither failed nor were slow to a window by number.
+    pub(super) fn add_successes(&mut self, calls: u32) {
+        // Those beyond its length would only replace one another.
+        let most = if let Self::Calls { ring, .. } = self { ring.len() } else { 0 };
+        for _ in 0..most.min(calls as usize) {
+            self.add(CallCounts::of(false, false), Tick(0));
+        }
+    }
+
     /// What the window holds at `now`.
     pub(super) fn counts(&self, now: Tick) -> CallCounts {
         match self {

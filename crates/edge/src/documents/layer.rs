@@ -4,9 +4,8 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use tidegate_algorithms::document::Mistake;
-use tidegate_control::Kind;
+use tidegate_control::{Kind, LayeredDocument};
 
-use super::entry::EdgeDocument;
 use super::{BACKEND, PLACE};
 use crate::config::{self, BackendConfig, EdgeConfig, PlaceConfig};
 
@@ -15,8 +14,8 @@ use crate::config::{self, BackendConfig, EdgeConfig, PlaceConfig};
 pub struct EdgeLayer {
     /// What its settings and lists end as.
     pub config: EdgeConfig,
-    pub(super) backends: Vec<EdgeDocument<BackendConfig>>,
-    pub(super) places: Vec<EdgeDocument<PlaceConfig>>,
+    pub(super) backends: Vec<LayeredDocument<BackendConfig>>,
+    pub(super) places: Vec<LayeredDocument<PlaceConfig>>,
 }
 
 impl EdgeLayer {
@@ -24,8 +23,8 @@ impl EdgeLayer {
     #[must_use]
     pub fn documents(&self) -> Vec<(Kind, String, Value)> {
         let backend =
-            |it: &EdgeDocument<BackendConfig>| (BACKEND, it.name.to_string(), (*it.document).clone());
-        let place = |it: &EdgeDocument<PlaceConfig>| (PLACE, it.name.to_string(), (*it.document).clone());
+            |it: &LayeredDocument<BackendConfig>| (BACKEND, it.name.to_string(), (*it.document).clone());
+        let place = |it: &LayeredDocument<PlaceConfig>| (PLACE, it.name.to_string(), (*it.document).clone());
         self.backends.iter().map(backend).chain(self.places.iter().map(place)).collect()
     }
 
@@ -37,22 +36,14 @@ impl EdgeLayer {
     pub fn check(backends: &[Value], places: &[Value]) -> Result<Self, Vec<Mistake>> {
         // The check keeps the order of the lists, and one mistake refuses all: so each document pairs with its checked form.
         let (checked_backends, checked_places) = config::check(backends, places)?;
-        let backend = |(config, document): (&Arc<BackendConfig>, &Value)| EdgeDocument {
-            name: Arc::clone(&config.name),
-            config: Arc::clone(config),
-            document: Arc::new(document.clone()),
-            revision: None,
+        let backend = |(config, document): (&Arc<BackendConfig>, &Value)| {
+            LayeredDocument::of_file(Arc::clone(&config.name), Arc::clone(config), document.clone())
         };
         let place = |(index, (config, document)): (usize, (&Arc<PlaceConfig>, &Value))| {
             let name = format!("file:{index}");
             let mut document = document.clone();
             document["name"] = name.clone().into();
-            EdgeDocument {
-                name: name.into(),
-                config: Arc::clone(config),
-                document: Arc::new(document),
-                revision: None,
-            }
+            LayeredDocument::of_file(name.into(), Arc::clone(config), document)
         };
         Ok(Self {
             backends: checked_backends.iter().zip(backends).map(backend).collect(),

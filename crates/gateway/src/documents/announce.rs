@@ -3,17 +3,15 @@
 use std::collections::HashMap;
 
 use serde_json::Value;
-use tidegate_control::{SetAside, difference};
-
-use super::entry::{Documented, GatewayDocument};
+use tidegate_control::{Kind, LayeredDocument, SetAside, difference};
 
 /// Most lines about one change of the configuration; what is left is counted.
 const MAX_LINES: usize = 32;
 
 /// What a new file changes.
-pub(super) fn file<T: Documented>(before: &[GatewayDocument<T>], after: &[GatewayDocument<T>]) {
-    fn by_name<T: Documented>(entries: &[GatewayDocument<T>]) -> HashMap<&str, &Value> {
-        entries.iter().map(|entry| (&**entry.config.name(), &*entry.document)).collect()
+pub(super) fn file<T>(kind: Kind, before: &[LayeredDocument<T>], after: &[LayeredDocument<T>]) {
+    fn by_name<T>(entries: &[LayeredDocument<T>]) -> HashMap<&str, &Value> {
+        entries.iter().map(|entry| (&*entry.name, &*entry.document)).collect()
     }
     let (old, new) = (by_name(before), by_name(after));
     let mut names: Vec<&str> = old.keys().chain(new.keys()).copied().collect();
@@ -26,11 +24,11 @@ pub(super) fn file<T: Documented>(before: &[GatewayDocument<T>], after: &[Gatewa
     for (name, change) in changes {
         lines += 1;
         if lines <= MAX_LINES {
-            tracing::info!(kind = %T::KIND, name, change, "changed by the file");
+            tracing::info!(%kind, name, change, "changed by the file");
         }
     }
     if lines > MAX_LINES {
-        tracing::info!(kind = %T::KIND, more = lines - MAX_LINES, "changed by the file: further ones");
+        tracing::info!(%kind, more = lines - MAX_LINES, "changed by the file: further ones");
     }
 }
 

@@ -24,9 +24,9 @@ use tidegate_control::{
     Change, ChangeError, Error, Kind, Origin, Parts, Precondition, Revision, SetAside, Snapshot,
 };
 
-use super::entry::Documented;
+use super::kinds::{ROUTES, UPSTREAMS};
 use super::{POLICY, ROUTE, Routes, RoutingTable, UPSTREAM};
-use crate::config::{CandidateConfig, RouteConfig, UpstreamConfig};
+use crate::config::{CandidateConfig, UpstreamConfig};
 
 /// The kind of the one document that is the candidate.
 pub const CANDIDATE: Kind = Kind::new("candidate");
@@ -87,8 +87,8 @@ impl<'d> Proposal<'d> {
                 is_empty = false;
                 let pointer = format!("{POINTER}/{kind}/{index}");
                 let read = match kind {
-                    ROUTE => RouteConfig::read(value, &pointer).map(drop),
-                    UPSTREAM => UpstreamConfig::read(value, &pointer).map(drop),
+                    ROUTE => (ROUTES.read)(value, &pointer).map(drop),
+                    UPSTREAM => (UPSTREAMS.read)(value, &pointer).map(drop),
                     // The decision service reads its own.
                     _ => Ok(()),
                 };

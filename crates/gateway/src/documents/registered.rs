@@ -8,10 +8,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use serde::Deserialize;
-use tidegate_control::{Kind, Snapshot};
+use tidegate_control::{Kind, LayeredDocument, Snapshot};
 use tidegate_upstream::backend::{BackendSettings, Host, Target};
 
-use super::entry::GatewayDocument;
 use crate::config::{ServerConfig, UpstreamConfig};
 
 /// Documents of another service: backends that registered themselves.
@@ -28,7 +27,7 @@ struct Registered {
 
 /// The upstreams as they are served: those that name an app have its registered backends as servers, behind their own.
 pub(super) fn with_registered(
-    upstreams: &[GatewayDocument<UpstreamConfig>],
+    upstreams: &[LayeredDocument<UpstreamConfig>],
     stored: &Snapshot,
 ) -> Vec<Arc<UpstreamConfig>> {
     let mut by_app: HashMap<&str, Vec<Registered>> = upstreams
@@ -43,7 +42,7 @@ pub(super) fn with_registered(
             }
         }
     }
-    let served = |upstream: &GatewayDocument<UpstreamConfig>| {
+    let served = |upstream: &LayeredDocument<UpstreamConfig>| {
         let config = &upstream.config;
         let Some(registered) = &config.registered else { return Arc::clone(config) };
         let backends = by_app.get(&*registered.app).into_iter().flatten();

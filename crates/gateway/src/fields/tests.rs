@@ -35,6 +35,34 @@ fn fields_of_the_connection_and_those_it_names_stay_there() {
 }
 
 #[test]
+fn each_field_that_a_client_may_not_state_is_taken_off_also_where_it_is_the_only_one() {
+    let connection = HOP_BY_HOP.into_iter().chain(["connection"]);
+    let proxys = ["forwarded", "x-real-ip", "x-forwarded-port", "x_forwarded_for", "tracestate"];
+    for name in connection.chain(proxys) {
+        // With a length there are no trailers.
+        let mut sent = fields(&[(name, "5"), ("content-length", "0")]);
+        onward(&mut sent, &about(&FieldEdits::default(), false));
+        assert!(!sent.contains_key(name), "{name}");
+    }
+    for name in ["x-forwarded-for", "x-forwarded-proto", "x-request-id", "traceparent"] {
+        let mut sent = fields(&[(name, "5")]);
+        onward(&mut sent, &about(&FieldEdits::default(), false));
+        assert!(sent.get_all(name).iter().all(|value| value != "5"), "{name}");
+    }
+    let cookies = fields(&[("cookie", "a=1"), ("cookie", "b=2")]);
+    let seen = SeenFields { cookie: true, ..SeenFields::default() };
+    assert_eq!(SeenFields::of(&cookies), seen, "nothing else is looked for");
+}
+
+#[test]
+fn the_longest_address_is_told_whole() {
+    for text in ["ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", "::ffff:255.255.255.255", "255.255.255.255"] {
+        let address: IpAddr = text.parse().expect("an address");
+        assert_eq!(address_value(address), text);
+    }
+}
+
+#[test]
 fn the_state_of_another_trace_does_not_go_on_with_a_new_one() {
     const PARENT: (&str, &str) = ("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-03");
     const STATE: (&str, &str) = ("tracestate", "vendor=1");

@@ -67,7 +67,7 @@ impl<L: Limits> Handle for GatewayService<L> {
         self.https.mark(answer.reply.headers_mut());
         let counted = if answer.route.is_some() { CountedRoute::new(ROUTED) } else { CountedRoute::OTHER };
         match answer.upgrade {
-            None => Reply::new(counted, answer.reply).counted_as(status.as_u16()),
+            None => Reply::new(counted, answer.reply).counted_as(status.as_u16()).ready_at(answer.ready),
             Some((offer, tunnel)) => {
                 let head = answer.reply.map(drop);
                 Reply::upgrade(counted, offer, head, |client| tunnel.run(client))

@@ -16,8 +16,10 @@ use crate::authority::Authority;
 use crate::breaker::SharedBreaker;
 use crate::candidate::Candidate;
 use crate::checks;
-use crate::config::{Action, Auth, GatewayConfig, JwtKeysUrl, RouteConfig, UpstreamConfig};
-use crate::flow::Flow;
+use crate::config::{
+    Action, Auth, GatewayConfig, JwtKeysUrl, KeyPlace, RouteConfig, TokenPlace, UpstreamConfig,
+};
+use crate::flow::{Flow, FlowsToCome, OTHERS};
 use crate::identity::taken_off;
 use crate::jwt::{self, IssuerKeys, JwtVerifier};
 use crate::limits::Limits;
@@ -39,12 +41,19 @@ pub(crate) struct GatewaySite {
     pub(crate) upstreams: Vec<Arc<Upstream>>,
     /// What is judged beside them, if something is.
     pub(crate) candidate: Option<Arc<Candidate>>,
+    /// The parameters of targets in which some route looks for a key or a token, in order.
+    parameters: Vec<Box<str>>,
 }
 
 impl GatewaySite {
     /// The keys that its routes verify tokens with, as often as routes do.
     pub(crate) fn issuers(&self) -> impl Iterator<Item = &Arc<IssuerKeys>> {
         self.routes.iter().filter_map(|route| route.jwt.as_ref()?.issuer.as_ref())
+    }
+
+    /// Whether some route looks for a key or a token in this parameter.
+    pub(crate) fn is_secret(&self, parameter: &str) -> bool {
+        self.parameters.binary_search_by(|known| (**known).cmp(parameter)).is_ok()
     }
 
     /// The position of the route that takes a request.
@@ -80,15 +89,19 @@ impl<L: Limits> Gateway<L> {
         let before = self.site.load_full();
         let known: HashMap<&str, &Arc<Upstream>> =
             before.upstreams.iter().map(|upstream| (&*upstream.config.name, upstream)).collect();
+        let mut flows = self.flows_of_servers.to_come(flows_of_servers(config, &known));
         let upstreams: HashMap<Arc<str>, Arc<Upstream>> = config
             .upstreams
             .iter()
             .map(|config| {
-                (Arc::clone(&config.name), self.upstream(config, known.get(&*config.name).copied()))
+                let before = known.get(&*config.name).copied();
+                (Arc::clone(&config.name), self.upstream(config, &mut flows, before))
             })
             .collect();
         let known: HashMap<&str, &Arc<Route>> =
             before.routes.iter().map(|route| (&*route.config.name, route)).collect();
+        let stay = config.routes.iter().filter_map(|config| Some(&known.get(&*config.name)?.flow));
+        let mut flows = self.flows_of_routes.to_come(stay);
         let missing = &config.missing_policies;
         let claims = self.claims(config);
         let mut issuers: HashMap<Arc<str>, Arc<IssuerKeys>> =
@@ -100,8 +113,11 @@ impl<L: Limits> Gateway<L> {
                 Arc::clone(issuers.entry(Arc::clone(&url.text)).or_insert_with(made))
             });
             let before = known.get(&*config.name).copied();
-            let flow =
-                before.map_or_else(|| Arc::new(Flow::new(self.cores.len())), |it| Arc::clone(&it.flow));
+            let flow = match &*config.name {
+                // Of a page with a series twice, Prometheus takes nothing.
+                OTHERS => flows.shared(),
+                _ => flows.counters(before.map(|before| &before.flow)),
+            };
             route(&config, before, &upstreams, missing, issuer, flow)
         });
         let routes = routes.collect();
@@ -110,7 +126,7 @@ impl<L: Limits> Gateway<L> {
         let upstreams = in_order.collect();
         let last = before.candidate.as_ref();
         let candidate = config.candidate.as_ref().map(|it| Candidate::beside(config, it, last, wall()));
-        let site = GatewaySite { routes, table, upstreams, candidate };
+        let site = GatewaySite { routes, table, upstreams, candidate, parameters: parameters(config) };
         site.share_breakers();
         self.site.store(Arc::new(site));
     }
@@ -143,13 +159,18 @@ impl<L: Limits> Gateway<L> {
     }
 
     /// An upstream in force: `before` itself if it did not change.
-    fn upstream(&self, config: &Arc<UpstreamConfig>, before: Option<&Arc<Upstream>>) -> Arc<Upstream> {
+    fn upstream(
+        &self,
+        config: &Arc<UpstreamConfig>,
+        flows: &mut FlowsToCome<'_>,
+        before: Option<&Arc<Upstream>>,
+    ) -> Arc<Upstream> {
         if let Some(same) = before.filter(|before| before.config == *config) {
             return Arc::clone(same);
         }
         let [seed, check_seed, _] = random();
-        let (now, cores) = (self.clock.tick(), self.cores.len());
-        let made = Upstream::new(Arc::clone(config), cores, seed, now, before.map(|before| &**before));
+        let now = self.clock.tick();
+        let made = Upstream::new(Arc::clone(config), flows, seed, now, before.map(|before| &**before));
         let made = Arc::new(made);
         if config.check.is_some() {
             for (server, core) in (0..config.servers.len()).zip(self.cores.iter().cycle()) {
@@ -162,6 +183,38 @@ impl<L: Limits> Gateway<L> {
         }
         made
     }
+}
+
+/// Where the servers of `config` are counted that are there already, in upstreams of these names.
+fn flows_of_servers<'k>(
+    config: &'k GatewayConfig,
+    known: &'k HashMap<&str, &'k Arc<Upstream>>,
+) -> impl Iterator<Item = &'k Arc<Flow>> {
+    config.upstreams.iter().flat_map(move |config| {
+        let before = known.get(&*config.name).copied();
+        config.servers.iter().filter_map(move |server| before?.flow_at(&server.backend.target))
+    })
+}
+
+/// The parameters in which the routes look for keys and tokens.
+fn parameters(config: &GatewayConfig) -> Vec<Box<str>> {
+    let mut parameters = Vec::new();
+    for way in config.routes.iter().flat_map(|route| route.ways()) {
+        match way {
+            Auth::Key(key) => parameters.extend(key.places.iter().filter_map(|place| match place {
+                KeyPlace::Parameter(name) => Some(name.clone()),
+                KeyPlace::Field(_) | KeyPlace::Bearer | KeyPlace::Basic => None,
+            })),
+            Auth::Jwt(jwt) => parameters.extend(jwt.places.iter().filter_map(|place| match place {
+                TokenPlace::Parameter(name) => Some(name.clone()),
+                TokenPlace::Bearer | TokenPlace::Cookie(_) | TokenPlace::Protocol(_) => None,
+            })),
+            Auth::Forward(_) | Auth::Certificate(_) | Auth::Any { .. } | Auth::All { .. } => {}
+        }
+    }
+    parameters.sort_unstable();
+    parameters.dedup();
+    parameters
 }
 
 /// A route that takes the `claims` that clients make off its requests.

@@ -10,7 +10,7 @@ use super::Gateway;
 use crate::adaptive::AdaptiveStatus;
 use crate::breaker::Judged;
 use crate::candidate::{CandidateStats, DifferenceCounts, no_counts};
-use crate::flow::{RouteFlow, ServerFlow};
+use crate::flow::{OTHERS, RouteFlow, ServerFlow};
 use crate::jwt::JwtKeysStatus;
 use crate::limits::Limits;
 use crate::mirror::MirrorStats;
@@ -91,29 +91,40 @@ impl<L: Limits> Gateway<L> {
         self.site.load().upstreams.iter().filter_map(shown).collect()
     }
 
-    /// What is counted of each route's requests, in the order of the configuration.
+    /// What is counted of each route's requests, in the order of the configuration; last of all others together, if there were some.
     #[must_use]
     pub fn route_flows(&self) -> Vec<RouteFlow> {
         let site = self.site.load();
+        let apart = site.routes.iter().filter(|route| !self.flows_of_routes.is_shared(&route.flow));
         let flow = |route: &Arc<Route>| RouteFlow {
             route: Arc::clone(&route.config.name),
             totals: route.flow.totals(),
         };
-        site.routes.iter().map(flow).collect()
+        let others = self.flows_of_routes.others();
+        let others = others.map(|totals| RouteFlow { route: OTHERS.into(), totals });
+        apart.map(flow).chain(others).collect()
     }
 
-    /// What is counted at each server, in the order of the configuration.
+    /// What is counted at each server, in the order of the configuration; last at all others together, if there were some.
     #[must_use]
     pub fn server_flows(&self) -> Vec<ServerFlow> {
         let site = self.site.load();
-        let flows = site.upstreams.iter().flat_map(|upstream| {
-            upstream.group.backends().iter().zip(&upstream.pools).map(move |(backend, pool)| ServerFlow {
+        let set = &self.flows_of_servers;
+        let apart = site.upstreams.iter().flat_map(|upstream| {
+            let servers = upstream.group.backends().iter().zip(&upstream.pools);
+            let servers = servers.filter(move |(_, pool)| !set.is_shared(pool.flow()));
+            servers.map(move |(backend, pool)| ServerFlow {
                 upstream: Arc::clone(&upstream.config.name),
                 server: backend.target().to_string(),
                 totals: pool.flow().totals(),
             })
         });
-        flows.collect()
+        let others = set.others().map(|totals| ServerFlow {
+            upstream: OTHERS.into(),
+            server: OTHERS.to_owned(),
+            totals,
+        });
+        apart.chain(others).collect()
     }
 
     /// The routes that have a breaker of their own, and what it admits.

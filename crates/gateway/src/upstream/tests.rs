@@ -5,10 +5,11 @@ use tidegate_algorithms::balance::eligibility::Thresholds;
 
 use super::*;
 use crate::config::{Source, read_upstream};
+use crate::flow::FlowSet;
 
 fn upstream(document: &Value, now: Tick, before: Option<&Upstream>) -> Upstream {
     let config = read_upstream(document, "", Source::File).expect("an upstream");
-    Upstream::new(Arc::new(config), 1, 1, now, before)
+    Upstream::new(Arc::new(config), &mut FlowSet::new(1).to_come(std::iter::empty()), 1, now, before)
 }
 
 fn up_since(upstream: &Upstream) -> Vec<Option<Tick>> {

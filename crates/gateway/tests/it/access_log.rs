@@ -79,6 +79,32 @@ impl Limits for Few {
     }
 }
 
+/// A browser says to every route of a host by which URL its page was asked for, and that URL may have a token.
+#[test]
+fn fault_52_a_token_of_one_route_reaches_no_server_and_no_log_by_the_referer_of_another() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("log");
+    let app = Backend::start(|_| reply(200, &[], ""));
+    let page = json!({"name": "page", "path": "/page/*", "upstream": "app", "auth": "key", "key_in": ["query:token"]});
+    let routes = json!([page, {"name": "rest", "upstream": "app"}]);
+    let config = config(json!([{"name": "app", "servers": [app.url()]}]), routes);
+    let (gateway, _log) = logging(Unlimited, &config, to_file(&path, LineFormat::Json, &[]));
+    let own = "http://shop.example:80/page/?token=secret&page=1";
+    for (referer, told) in [
+        (own, "http://shop.example:80/page/?page=1"),
+        ("/page/?token=secret", "/page/"),
+        ("http://other.example/?token=its-own", "http://other.example/?token=its-own"),
+    ] {
+        let request = format!(
+            "GET /a HTTP/1.1\r\nhost: shop.example\r\nreferer: {referer}\r\nconnection: close\r\n\r\n"
+        );
+        assert_eq!(status(&gateway.send(&request)), 200);
+        assert_eq!(app.got().last().unwrap().field("referer"), Some(told));
+    }
+    let log = lines(&path, 3).concat();
+    assert!(log.contains("page=1") && !log.contains("secret"), "{log}");
+}
+
 #[test]
 fn each_request_has_a_line_that_says_what_was_done_for_it_and_how_it_ended() {
     let folder = tempfile::tempdir().unwrap();

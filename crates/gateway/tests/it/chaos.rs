@@ -150,7 +150,8 @@ fn asked(gateway: &TestGateway<Unlimited>, mut more: impl FnMut() -> bool) -> Ve
     let mut times = Vec::new();
     while more() {
         let started = monotonic();
-        assert_eq!(status(&gateway.get("/")), 200);
+        let got = gateway.get("/");
+        assert_eq!(status(&got), 200, "{}", text(&got));
         times.push(started.elapsed());
     }
     times.sort_unstable();

@@ -1,11 +1,34 @@
 //! What is counted of each route and each server: by real sockets, over edits, and the same however clients behave.
 
+use std::sync::Arc;
+
 use crate::support::{Backend, Reaction, TestGateway, config, reply, status};
-use serde_json::json;
+use serde_json::{Value, json};
 use tidegate_gateway::config::GatewayConfig;
-use tidegate_gateway::flow::FlowTotals;
-use tidegate_gateway::limits::{Limits, Unlimited};
+use tidegate_gateway::flow::{FlowTotals, MAX_APART, OTHERS};
+use tidegate_gateway::limits::{Denial, LimitedRequest, Limits, Ruling, Unlimited};
 use tidegate_gateway::service::GatewaySettings;
+
+/// Denies by the path: a used-up limit, no policy that applies, no answer of the limiter.
+struct DeniesByPath;
+
+impl Limits for DeniesByPath {
+    async fn charge(&self, policies: &[Arc<str>], request: &LimitedRequest<'_>) -> Ruling {
+        let denial = match request.path {
+            "/api/full" => {
+                Some(Denial::Quota { policies: policies.iter().map(ToString::to_string).collect() })
+            }
+            "/api/none" => Some(Denial::NoMatch),
+            "/api/silent" => Some(Denial::NoAnswer("the store is away".to_owned())),
+            _ => None,
+        };
+        Ruling { denial, ..Ruling::default() }
+    }
+
+    async fn explain(&self, _: &[Arc<str>], _: &LimitedRequest<'_>) -> Value {
+        Value::Null
+    }
+}
 
 /// Two routes to one server, of which the first has limits.
 fn configuration(server: &Backend, idle_connections: u32) -> GatewayConfig {
@@ -74,6 +97,63 @@ fn bodies_that_come_in_pieces_are_counted_as_they_pass() {
     }
 }
 
+#[test]
+fn fault_53_what_is_counted_of_all_others_never_falls_whoever_of_the_named_goes() {
+    let backend = Backend::named("a");
+    let routes = |first: usize, count: usize| {
+        let route = |number: usize| {
+            let path = format!("/r{number}/*");
+            json!({"name": format!("r{number}"), "path": path, "upstream": "app"})
+        };
+        config(
+            json!([{"name": "app", "servers": [backend.url()]}]),
+            (first..first + count).map(route).chain([json!({"name": OTHERS, "upstream": "app"})]).collect(),
+        )
+    };
+    let settings = GatewaySettings::default();
+    let gateway = TestGateway::start(Unlimited, settings, &routes(0, MAX_APART + 1));
+    let ask = |number: usize| assert_eq!(status(&gateway.get(&format!("/r{number}/"))), 200);
+    let named = |name: &str| {
+        let flows = gateway.gateway.route_flows();
+        assert!(flows.len() <= MAX_APART + 1);
+        assert_eq!(flows.iter().filter(|flow| &*flow.route == OTHERS).count(), 1);
+        flows.into_iter().find(|flow| &*flow.route == name).map(|flow| flow.totals.by_class[1])
+    };
+    [0, MAX_APART, MAX_APART].into_iter().for_each(ask);
+    assert_eq!([named("r0"), named("r200"), named(OTHERS)], [Some(1), None, Some(2)]);
+    // One that is named goes, and another comes and takes its place. The others are counted where they were.
+    gateway.apply(&routes(1, MAX_APART + 1));
+    [MAX_APART, MAX_APART + 1].into_iter().for_each(ask);
+    assert_eq!([named("r0"), named("r200"), named("r201"), named(OTHERS)], [None, None, Some(1), Some(3)]);
+    gateway.apply(&routes(1, 1));
+    assert_eq!([named("r1"), named("r200"), named(OTHERS)], [Some(0), None, Some(3)]);
+}
+
+#[test]
+fn fault_53_servers_beyond_those_that_are_named_are_counted_together() {
+    let servers = |count: u16| {
+        let upstream = |name: &str| {
+            let servers: Vec<_> = (1..=count).map(|port| format!("http://127.0.0.1:{port}")).collect();
+            json!({"name": name, "servers": servers})
+        };
+        let two = json!({"name": "two", "path": "/two/*", "upstream": "two"});
+        config(json!([upstream("one"), upstream("two")]), json!([two, {"name": "one", "upstream": "one"}]))
+    };
+    let gateway = TestGateway::start(Unlimited, GatewaySettings::default(), &servers(99));
+    let named = |gateway: &TestGateway<Unlimited>| {
+        let flows = gateway.gateway.server_flows();
+        let of = |name: &str| flows.iter().filter(|flow| &*flow.upstream == name).count();
+        [of("one"), of("two"), of(OTHERS)]
+    };
+    assert_eq!(named(&gateway), [99, 99, 0]);
+    gateway.apply(&servers(150));
+    assert_eq!(named(&gateway), [101, 99, 1], "two places were left");
+    gateway.apply(&servers(50));
+    assert_eq!(named(&gateway), [50, 50, 0]);
+    gateway.apply(&servers(150));
+    assert_eq!(named(&gateway), [150, 50, 1], "in the order of the configuration");
+}
+
 /// No server answers: the route's refusals are counted, and nothing at the server.
 #[test]
 fn what_no_server_answers_is_counted_on_its_route_alone() {
@@ -83,4 +163,19 @@ fn what_no_server_answers_is_counted_on_its_route_alone() {
     assert_eq!(status(&gateway.get("/")), 502);
     assert_eq!(route(&gateway, "rest").by_class, [0, 0, 0, 0, 1]);
     assert_eq!(server(&gateway).by_class, [0; 5]);
+}
+
+/// What a server refuses with 429 is its own affair, and the limiter's trouble is no client's.
+#[test]
+fn only_what_a_used_up_limit_denies_is_counted_as_denied_of_its_route() {
+    let backend = Backend::start(|_| reply(429, &[], "later"));
+    let config = configuration(&backend, 8);
+    let gateway = TestGateway::start(DeniesByPath, GatewaySettings::default(), &config);
+    let statuses = ["/api/full", "/api/full", "/api/none", "/api/silent", "/api/a", "/a"]
+        .map(|path| status(&gateway.get(path)));
+    assert_eq!(statuses, [429, 429, 403, 503, 429, 429]);
+    let api = route(&gateway, "api");
+    assert_eq!((api.by_class, api.limited, api.denied), ([0, 0, 0, 4, 1], 5, 2));
+    let rest = route(&gateway, "rest");
+    assert_eq!((rest.by_class, rest.limited, rest.denied), ([0, 0, 0, 1, 0], 0, 0));
 }

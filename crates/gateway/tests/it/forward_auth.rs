@@ -98,6 +98,40 @@ fn fault_54_what_one_path_was_admitted_by_admits_no_other_one() {
     assert!(app.got().iter().any(|got| got.line == "GET //admin/y HTTP/1.1"), "it was judged as that");
 }
 
+/// Where no key can be read, the next way decides: neither its service nor the server may read one there.
+#[test]
+fn fault_46_credentials_that_cannot_be_read_reach_no_server_by_another_way() {
+    let (judge, app) = (Backend::start(|_| reply(204, &[], "")), Backend::named("app"));
+    let upstreams = json!([
+        {"name": "app", "servers": [app.url()]},
+        {"name": "judge", "servers": [judge.url()]}
+    ]);
+    let all = json!({
+        "name": "all", "upstream": "app", "auth_any": ["key", "forward"], "key_in": ["basic"],
+        "forward_auth": {"upstream": "judge", "timeout_seconds": 60}
+    });
+    let settings = GatewaySettings::default();
+    let gateway = TestGateway::start(Unlimited, settings, &config(upstreams, json!([all])));
+    let credentials = ["Basic\tdXNlcg==", "Basic dXNlcg", "basic !", "Basic:dTprZXk="];
+    for credential in credentials {
+        let request =
+            format!("GET / HTTP/1.1\r\nhost: a\r\nauthorization: {credential}\r\nconnection: close\r\n\r\n");
+        assert_eq!(status(&gateway.send(&request)), 200, "{credential}");
+    }
+    for got in [judge.got(), app.got()] {
+        assert_eq!(got.len(), credentials.len());
+        assert!(got.iter().all(|got| got.field("authorization").is_none()), "{got:?}");
+    }
+    // A key that can be read decides, however it is written.
+    let key = "GET / HTTP/1.1\r\nhost: a\r\nauthorization: Basic\tdTprZXk=\r\nconnection: close\r\n\r\n";
+    assert_eq!(status(&gateway.send(key)), 401);
+    assert_eq!(app.got().len(), credentials.len());
+    // What stands in no place of a key is the application's.
+    let other = "GET / HTTP/1.1\r\nhost: a\r\nauthorization: Digest a=b\r\nconnection: close\r\n\r\n";
+    assert_eq!(status(&gateway.send(other)), 200);
+    assert_eq!(app.got().last().unwrap().field("authorization"), Some("Digest a=b"));
+}
+
 const TOLD: [&str; 2] = ["x-forwarded-proto", "x-forwarded-host"];
 
 #[test]

@@ -17,6 +17,7 @@ mod failing_servers;
 mod fallback;
 mod fault_32_smuggling;
 mod fault_62_replies;
+mod few_streams;
 mod flows;
 mod forward_auth;
 mod forwarding;

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::thread::ScopedJoinHandle;
 use std::time::Duration;
 
-use crate::support::{PATIENCE, TestGateway, config};
+use crate::support::{Backend, PATIENCE, TestGateway, config, status};
 use serde_json::{Value, json};
 use tidegate_gateway::config::GatewayConfig;
 use tidegate_gateway::limits::Unlimited;
@@ -114,6 +114,23 @@ fn bytes_pass_both_ways_and_each_side_may_end_first() {
     let counted = gateway.gateway.route_flows()[0].totals;
     let said = 3 * 40 + 5 + 100_000;
     assert_eq!((counted.request_bytes, counted.reply_bytes), (said, said + 3 * 5), "each greeting has five");
+}
+
+/// A client that names its token's place twice does not say which item is the token: none is taken for it, and none is left as an offer.
+#[test]
+fn a_token_whose_place_is_named_twice_is_refused_and_reaches_no_server() {
+    let app = Backend::named("app");
+    let jwt = json!({
+        "issuer": "a", "keys_url": "http://127.0.0.1:1/keys", "token_in": ["protocol:access_token"]
+    });
+    let route = json!({"auth": "jwt", "jwt": jwt});
+    let settings = GatewaySettings::default();
+    let gateway = TestGateway::start(Unlimited, settings, &configuration(app.address, route));
+    for protocols in ["access_token, access_token, a.b.c", "access_token, a.b.c, access_token"] {
+        let request = OFFER.replace("\r\n\r\n", &format!("\r\nsec-websocket-protocol: {protocols}\r\n\r\n"));
+        assert_eq!(status(&gateway.send(&request)), 400, "{protocols}");
+    }
+    assert!(app.got().is_empty());
 }
 
 #[test]

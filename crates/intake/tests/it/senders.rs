@@ -37,7 +37,8 @@ fn prometheus_fills_it_by_remote_write() {
     let begun = monotonic();
     let lines = loop {
         let lines = intake.lines();
-        if lines.iter().any(|line| line["name"] == "up") {
+        // What it scrapes of itself has summaries without observations, whose values are NaN. They may come in another request.
+        if lines.iter().any(|line| line["name"] == "up") && left_out(&intake, Leftover::NotFinite) > 0 {
             break lines;
         }
         assert!(begun.elapsed() < PATIENCE, "nothing comes");
@@ -46,9 +47,7 @@ fn prometheus_fills_it_by_remote_write() {
     let up = line(&lines, "up");
     assert_eq!((&up["value"], &up["tags"]["job"]), (&json!(1.0), &json!("itself")));
     assert_eq!(up["tags"]["instance"], format!("127.0.0.1:{port}"));
-    // What it scrapes of itself has summaries without observations, whose values are NaN.
     assert!(lines.iter().all(|line| line["value"].is_number()));
-    assert!(left_out(&intake, Leftover::NotFinite) > 0);
 }
 
 /// A Prometheus that scrapes itself and writes to an intake, with its folder, and its port.

@@ -34,7 +34,8 @@ impl Engine {
     }
 
     /// Forgets what was spent, and permits that are held, with these attributes: under the policy of that name,
-    /// or under all. Policies that are not keyed on the client are left alone, since others count there too.
+    /// or under all. Policies that are not keyed on the client are left alone, since others count there too. So it is with the
+    /// counters of a candidate, which would else deny a client that has spent nothing.
     ///
     /// # Errors
     /// As [`Engine::decide`]. It can be repeated.
@@ -43,10 +44,19 @@ impl Engine {
         let (applying, outcome) = found(&set, attributes, only, &mut keys);
         let charges = charges(&set, &applying, &keys, 0);
         self.counters.reset(self.clock.now(), &charges).await?;
+        self.reset_beside(&set, attributes, only);
         if let Some(client) = attributes.value(CLIENT_ID) {
             self.nearest_clients.forget(&counted(client));
         }
         Ok(outcome)
+    }
+
+    /// Forgets the same under the candidate's own counters.
+    fn reset_beside(&self, set: &PolicySet, attributes: &Attributes<'_>, only: Option<&str>) {
+        let Some(candidate) = set.candidate() else { return };
+        let (Some(set), mut keys) = (candidate.set(), Vec::new()) else { return };
+        let (applying, _) = found(set, attributes, only, &mut keys);
+        candidate.judged().memory().reset(self.clock.now(), &charges(set, &applying, &keys, 0));
     }
 }
 

@@ -202,7 +202,7 @@ pub(super) fn read_one<'b>(shared: &ApiState, body: &'b [u8]) -> Result<Decision
 
 /// Puts the attribute `path` into its normal form before anything is matched or counted by it, with other readings behind
 /// it where servers disagree (fault 54).
-fn normalise(set: &PolicySet, body: &mut DecisionBody<'_>) {
+pub(super) fn normalise(set: &PolicySet, body: &mut DecisionBody<'_>) {
     if !set.uses("path") && body.limits.is_none() {
         return;
     }

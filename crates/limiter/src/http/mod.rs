@@ -12,6 +12,7 @@
 //! Every error is a problem document (RFC 9457); [`reply`] is the one place that turns this service's errors
 //! into statuses.
 
+mod attributes;
 mod check;
 mod decisions;
 mod own_limits;
@@ -38,6 +39,7 @@ use tidegate_net::untrusted_proxy::UntrustedProxy;
 use utoipa::OpenApi;
 
 use crate::engine::Engine;
+pub use attributes::DecidedAttributes;
 pub use decisions::PartReply;
 use own_limits::OwnCounters;
 pub(crate) use own_limits::{limit_of, same_counters, value_of};

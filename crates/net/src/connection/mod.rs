@@ -12,10 +12,12 @@
 mod linger;
 mod serve;
 mod sweep;
+mod tasks;
 mod timer;
 
 pub(crate) use linger::Linger;
 pub use linger::half_close;
 pub use serve::{Peer, ServeConnection, serve};
 pub use sweep::Sweep;
+pub use tasks::Tasks;
 pub use timer::LazyTimer;

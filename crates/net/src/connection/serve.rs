@@ -11,6 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+use super::Tasks;
 use crate::accept::{Gate, Held, accept};
 use crate::listen::{ListenSocket, Listeners};
 use crate::proxied::Proxied;
@@ -80,24 +81,27 @@ async fn serve_socket<P: ServeConnection>(
     core: usize,
     way: ListenerWay,
 ) -> io::Result<()> {
+    let mut tasks = Tasks::default();
     accept(socket, server.gate(), core, |stream, address, held| {
         let (server, way) = (server.clone(), way.clone());
         let is_for_operation = held.is_for_operation();
         let peer = Peer { address, is_tls: way.tls.is_some(), tls_name: None, core, is_for_operation };
         // Each way is a task of its own size: a connection without TLS has no room for it.
-        drop(match way {
+        match way {
             way if peer.is_for_operation => {
                 let serving = serve_any(server, way, stream, peer, held);
-                tokio::spawn(async move { drop(timeout(OPERATION_LIFE, serving).await) })
+                tasks.spawn(async move { drop(timeout(OPERATION_LIFE, serving).await) });
             }
             way @ ListenerWay { proxied: Some(_), .. } => {
-                tokio::spawn(serve_any(server, way, stream, peer, held))
+                tasks.spawn(serve_any(server, way, stream, peer, held));
             }
-            ListenerWay { tls: Some(tls), .. } => tokio::spawn(serve_tls(server, tls, stream, peer, held)),
-            ListenerWay { tls: None, .. } => tokio::spawn(server.serve_connection(stream, peer, None, held)),
-        });
+            ListenerWay { tls: Some(tls), .. } => tasks.spawn(serve_tls(server, tls, stream, peer, held)),
+            ListenerWay { tls: None, .. } => tasks.spawn(server.serve_connection(stream, peer, None, held)),
+        }
     })
-    .await
+    .await?;
+    tasks.end(&server.gate().drain).await;
+    Ok(())
 }
 
 async fn serve_any<P: ServeConnection>(

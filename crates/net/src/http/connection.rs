@@ -217,7 +217,7 @@ impl<H: Handle> Connection<H> {
         if is_http1 && !goes_on && (reply.last || self.peer.is_for_operation || gate.drain.is_draining()) {
             reply.close();
         }
-        let now = monotonic();
+        let now = reply.ready_at.unwrap_or_else(monotonic);
         in_flight.end();
         let status = reply.counted_as.unwrap_or(reply.response.status().as_u16());
         self.activity.stats().requests.answered(reply.route, status, now.duration_since(started));

@@ -1,6 +1,7 @@
 //! The reply of a service.
 
 use std::pin::Pin;
+use std::time::Instant;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
@@ -106,6 +107,8 @@ pub struct Reply {
     pub route: Route,
     /// The status for the metrics, where it is not the response's.
     pub(super) counted_as: Option<u16>,
+    /// When it was ready, if its service knows.
+    pub(super) ready_at: Option<Instant>,
     /// Whether a connection of HTTP/1.1 ends with it.
     pub(super) last: bool,
     /// What the service does with the connection when it was sent.
@@ -116,7 +119,7 @@ impl Reply {
     /// A reply that counts under `route`.
     #[must_use]
     pub fn new(route: Route, response: Response<Body>) -> Self {
-        Self { response, route, counted_as: None, last: false, continuation: None }
+        Self { response, route, counted_as: None, ready_at: None, last: false, continuation: None }
     }
 
     /// Accepts `offer`: the client is sent 101 with the fields of `response`, among which is `Upgrade`, and then
@@ -149,6 +152,13 @@ impl Reply {
     #[must_use]
     pub fn counted_as(mut self, status: u16) -> Self {
         self.counted_as = Some(status);
+        self
+    }
+
+    /// It was ready then, if its service has read the clock, which is not read again.
+    #[must_use]
+    pub fn ready_at(mut self, instant: Option<Instant>) -> Self {
+        self.ready_at = instant;
         self
     }
 

@@ -192,6 +192,12 @@ impl Tls {
         })
     }
 
+    /// Whether they are the TLS of the same listener: clones of one another.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.shared, &other.shared)
+    }
+
     /// Reads and checks the files again, and puts them in force for connections from now on. Blocks
     /// on the disk. For one caller at a time: of two, the slower one wins.
     ///

@@ -13,6 +13,7 @@ mod fault_42_rotation;
 mod fault_43_proxy_headers;
 mod fault_60_held_bytes;
 mod fault_61_full_listeners;
+mod handed_on;
 mod prior_knowledge;
 mod streamed;
 mod tunnels;

@@ -1,4 +1,5 @@
-//! One step of load from several processes, because one process may not hold enough descriptors.
+//! One step of load from several processes, because one process may not hold enough descriptors; and from several
+//! machines (`agents/`), because one address has too few ports and one machine too few cores.
 //!
 //! ```text
 //!   parent                          worker 0 .. n-1   (this executable, a hidden command)
@@ -13,17 +14,18 @@
 //! A worker whose parent dies sees the end of its input and stops. Workers lead process groups of
 //! their own: an interrupt from the terminal reaches the parent only, which then ends them cleanly.
 
+pub mod agents;
 mod parent;
 mod transfer;
 mod worker;
 
-use std::net::IpAddr;
+use std::{net::IpAddr, time::Duration};
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::{
-    load::{EngineError, Options, Progress, Target, Trust},
+    load::{EngineError, Options, Progress, Target, Trust, share},
     scenario::{Scenario, ScenarioError},
 };
 use tidegate_judge::measurement::StepPlan;
@@ -31,6 +33,11 @@ use tidegate_judge::measurement::StepPlan;
 pub use parent::Cluster;
 use transfer::Transfer;
 pub use worker::run_worker;
+
+/// How often whoever leads others looks whether it was asked to stop.
+const LOOK: Duration = Duration::from_millis(100);
+/// What a step may take beyond the time that its plan and its timeouts account for.
+const GRACE: Duration = Duration::from_secs(30);
 
 /// What to do, in a form that can be handed to another process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -74,6 +81,14 @@ pub enum ClusterError {
     /// A worker said why it failed.
     #[error("a worker process failed: {0}")]
     Worker(String),
+    /// An agent did not do its part, and no step can be run without it.
+    #[error("agent {agent}: {reason}")]
+    Agent {
+        /// Its address.
+        agent: String,
+        /// Why.
+        reason: String,
+    },
 }
 
 impl Job {
@@ -109,6 +124,9 @@ impl Job {
         if self.trust.authorities.is_some() {
             scenario.trust.authorities.clone_from(&self.trust.authorities);
         }
+        if self.trust.pem.is_some() {
+            scenario.trust.pem.clone_from(&self.trust.pem);
+        }
         let mut options = scenario.options(&target)?;
         options.threads = self.threads;
         options.seed = self.seed;
@@ -123,6 +141,52 @@ impl Job {
         options.connect_rate = options.connect_rate.map(|rate| rate / f64::from(processes.max(1)));
         Ok((scenario, options))
     }
+}
+
+/// What number `index` of `parts` does of a plan. The rate stays: each takes its share of the one schedule.
+fn part(plan: &StepPlan, index: u32, parts: u32) -> StepPlan {
+    StepPlan {
+        connections: share(plan.connections.into(), index, parts) as u32,
+        max_requests: share(plan.max_requests, index, parts),
+        ..plan.clone()
+    }
+}
+
+/// In how many parts a plan can be done, at most `parts`: each has a connection, and a request where they are counted.
+fn most_parts(plan: &StepPlan, parts: u32) -> u32 {
+    let parts = parts.min(plan.connections);
+    // A share of 0 requests would mean no bound.
+    if plan.max_requests == 0 {
+        parts
+    } else {
+        parts.min(u32::try_from(plan.max_requests).unwrap_or(u32::MAX))
+    }
+}
+
+/// How long a step may take from its first request to its result.
+fn budget(plan: &StepPlan, options: &Options) -> Duration {
+    Duration::from_millis(plan.warmup_ms + plan.measure_ms)
+        + options.connect_timeout
+        + options.request_timeout
+        + options.drain
+        + GRACE
+}
+
+/// The views of parts of a step as one; none when there are none.
+fn together(views: impl Iterator<Item = Progress>) -> Option<Progress> {
+    views.reduce(|sum, view| Progress {
+        elapsed_seconds: sum.elapsed_seconds.max(view.elapsed_seconds),
+        planned_seconds: sum.planned_seconds,
+        good: sum.good + view.good,
+        denied: sum.denied + view.denied,
+        errors: sum.errors + view.errors,
+        throughput: sum.throughput + view.throughput,
+        in_flight: sum.in_flight + view.in_flight,
+        established: sum.established + view.established,
+        // Of percentiles only the largest can be said without the histograms.
+        p50_us: sum.p50_us.max(view.p50_us),
+        p99_us: sum.p99_us.max(view.p99_us),
+    })
 }
 
 /// The first line of a worker's input.

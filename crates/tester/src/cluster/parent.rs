@@ -8,26 +8,21 @@ use std::{
     process::{Child, ChildStdin, Command, Stdio},
     sync::mpsc,
     thread,
-    time::Duration,
 };
 
-use super::{ClusterError, Job, Order, WorkerLine, transfer};
+use super::agents::Agents;
+use super::{ClusterError, Job, LOOK, Order, WorkerLine, budget, most_parts, part, together, transfer};
 use crate::{
     epoch::Epoch,
-    load::{Engine, OnProgress, Progress, Stop, share},
+    load::{Engine, OnProgress, Progress, Stop},
     preflight::raise_descriptors,
 };
 use tidegate_judge::measurement::{Bench, Measurement, StepPlan};
 
-/// How often the parent looks whether it was asked to stop.
-const LOOK: Duration = Duration::from_millis(100);
-/// What a worker may take beyond the time that its plan and its timeouts account for.
-const GRACE: Duration = Duration::from_secs(30);
-
 /// From one step's seed to the next: the golden ratio of 2^64, so that seeds are far apart.
 const NEXT_SEED: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// Runs steps of a job, in this process or in several.
+/// Runs steps of a job: in this process, in several, or by agents on other machines.
 pub struct Cluster {
     job: Job,
     processes: u32,
@@ -35,6 +30,7 @@ pub struct Cluster {
     arguments: Vec<OsString>,
     stop: Stop,
     on_progress: Option<OnProgress>,
+    agents: Option<Agents>,
 }
 
 impl Cluster {
@@ -43,7 +39,15 @@ impl Cluster {
     #[must_use]
     pub fn new(job: Job, processes: u32, executable: PathBuf, arguments: Vec<OsString>) -> Self {
         let processes = processes.max(1);
-        Self { job, processes, executable, arguments, stop: Stop::default(), on_progress: None }
+        let stop = Stop::default();
+        Self { job, processes, executable, arguments, stop, on_progress: None, agents: None }
+    }
+
+    /// Has agents make the load; this process then makes none.
+    #[must_use]
+    pub fn over(mut self, agents: Agents) -> Self {
+        self.agents = Some(agents);
+        self
     }
 
     /// Calls `callback` about four times a second while a step runs.
@@ -69,15 +73,29 @@ impl Cluster {
         self.job.profile_of_step = step;
     }
 
-    /// Gives each process one more thread, unless that makes more threads than this machine has cores.
+    /// Gives each process one more thread, unless that makes more threads than this machine has cores. Agents have as
+    /// many as their cores allow.
     pub fn add_thread(&mut self) -> bool {
+        if self.agents.is_some() {
+            return false;
+        }
         let cores = thread::available_parallelism().map_or(1, |n| n.get() as u64);
         let free = u64::from(self.job.threads + 1) * u64::from(self.processes) <= cores;
         self.job.threads += u32::from(free);
         free
     }
 
-    fn run_here(&mut self, plan: &StepPlan) -> Result<Measurement, ClusterError> {
+    /// Runs a step in this process or in several. `gate` is called when all connections are open: it holds the step
+    /// back until it returns.
+    pub(super) fn run_gated(
+        &mut self,
+        plan: &StepPlan,
+        gate: &mut dyn FnMut(),
+    ) -> Result<Measurement, ClusterError> {
+        if self.processes == 1 { self.run_here(plan, gate) } else { self.run_workers(plan, gate) }
+    }
+
+    fn run_here(&mut self, plan: &StepPlan, gate: &mut dyn FnMut()) -> Result<Measurement, ClusterError> {
         // A refusal shows as EMFILE errors in the measurement.
         let _refused = raise_descriptors().is_err();
         let (_, options) = self.job.resolve()?;
@@ -85,28 +103,23 @@ impl Cluster {
         if let Some(callback) = self.on_progress.take() {
             engine = engine.on_progress(callback);
         }
-        let measured = engine.run(plan);
+        let measured = engine.run_gated(plan, gate);
         self.on_progress = engine.take_progress();
         Ok(measured?)
     }
 
-    fn run_workers(&mut self, plan: &StepPlan) -> Result<Measurement, ClusterError> {
+    fn run_workers(&mut self, plan: &StepPlan, gate: &mut dyn FnMut()) -> Result<Measurement, ClusterError> {
         let epoch = Epoch::start();
-        let processes = self.processes.min(plan.connections);
-        // A worker's share of 0 requests would mean no bound.
-        let processes =
-            if plan.max_requests == 0 { processes } else { processes.min(plan.max_requests as u32) };
+        let processes = most_parts(plan, self.processes);
+        // The share of this process, which is the whole unless it is an agent, is split further.
+        let (own, of) = self.job.share;
         let (_, options) = self.job.resolve()?;
-        let budget = Duration::from_millis(plan.warmup_ms + plan.measure_ms)
-            + options.connect_timeout
-            + options.request_timeout
-            + options.drain
-            + GRACE;
+        let budget = budget(plan, &options);
         let (lines, inbox) = mpsc::sync_channel::<(usize, WorkerLine)>(processes as usize * 4);
         let mut workers = Workers::default();
         for index in 0..processes {
             let order = Order {
-                job: Job { share: (index, processes), ..self.job.clone() },
+                job: Job { share: (own * processes + index, of * processes), ..self.job.clone() },
                 plan: part(plan, index, processes),
             };
             workers.start(self.worker_command(), &order, lines.clone())?;
@@ -114,13 +127,15 @@ impl Cluster {
         drop(lines);
         let mut parts = WorkerReports::new(processes as usize);
         let mut opened = 0;
-        let deadline = tidegate_net::clock::monotonic() + budget;
+        let mut deadline = tidegate_net::clock::monotonic() + budget;
         let mut told_to_stop = false;
         while !parts.complete() {
             match inbox.recv_timeout(LOOK) {
                 Ok((worker, line)) => {
                     if parts.take(worker, line)? {
+                        gate();
                         opened = epoch.now();
+                        deadline = tidegate_net::clock::monotonic() + budget;
                         workers.tell("go\n");
                     }
                     if let (Some(view), Some(callback)) = (parts.view(), &mut self.on_progress) {
@@ -162,19 +177,13 @@ impl Bench for Cluster {
     type Error = ClusterError;
 
     fn run(&mut self, plan: &StepPlan) -> Result<Measurement, ClusterError> {
-        let measured = if self.processes == 1 { self.run_here(plan) } else { self.run_workers(plan) };
+        let measured = match &mut self.agents {
+            Some(agents) => agents.run(&self.job, plan, &self.stop, &mut self.on_progress),
+            None => self.run_gated(plan, &mut || {}),
+        };
         // Repeats of a step must be independent, and the first seed must still decide all of them.
         self.job.seed = self.job.seed.wrapping_add(NEXT_SEED);
         measured
-    }
-}
-
-/// What worker `index` does of a plan. The rate stays: each takes its share of the one schedule.
-fn part(plan: &StepPlan, index: u32, processes: u32) -> StepPlan {
-    StepPlan {
-        connections: share(plan.connections.into(), index, processes) as u32,
-        max_requests: share(plan.max_requests, index, processes),
-        ..plan.clone()
     }
 }
 
@@ -261,20 +270,7 @@ impl WorkerReports {
         if self.progress.iter().any(Option::is_none) {
             return None;
         }
-        let views = self.progress.iter_mut().filter_map(Option::take);
-        views.reduce(|sum, view| Progress {
-            elapsed_seconds: sum.elapsed_seconds.max(view.elapsed_seconds),
-            planned_seconds: sum.planned_seconds,
-            good: sum.good + view.good,
-            denied: sum.denied + view.denied,
-            errors: sum.errors + view.errors,
-            throughput: sum.throughput + view.throughput,
-            in_flight: sum.in_flight + view.in_flight,
-            established: sum.established + view.established,
-            // Of percentiles only the largest can be said without the histograms.
-            p50_us: sum.p50_us.max(view.p50_us),
-            p99_us: sum.p99_us.max(view.p99_us),
-        })
+        together(self.progress.iter_mut().filter_map(Option::take))
     }
 
     fn complete(&self) -> bool {

@@ -104,6 +104,7 @@ impl From<Transfer> for Measurement {
             bucket_ms: from.bucket_ms,
             timeline: from.timeline,
             generator: from.generator,
+            agents: Vec::new(),
         }
     }
 }
@@ -181,6 +182,7 @@ mod tests {
             bucket_ms: 100,
             timeline: vec![Bucket { good: 5, ..Bucket::default() }],
             generator: GeneratorLoad { threads: 2, ..GeneratorLoad::default() },
+            agents: Vec::new(),
         }
     }
 

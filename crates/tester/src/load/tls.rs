@@ -10,7 +10,7 @@
 
 use std::{
     io::{self, Read as _, Write as _},
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::Arc,
 };
 
@@ -36,6 +36,9 @@ const PIECE: usize = 16 << 10;
 pub struct Trust {
     /// A PEM file of authorities to trust beside the system's.
     pub authorities: Option<PathBuf>,
+    /// The same as the text of such a file, which can be handed to another machine; it stands in for the file.
+    #[serde(default)]
+    pub pem: Option<String>,
     /// Any certificate is taken.
     pub anyone: bool,
 }
@@ -79,7 +82,7 @@ impl Tls {
         let builder = if trust.anyone {
             builder.dangerous().with_custom_certificate_verifier(Arc::new(Anyone(provider)))
         } else {
-            builder.with_root_certificates(roots(trust.authorities.as_deref())?)
+            builder.with_root_certificates(roots(trust)?)
         };
         let mut config = builder.with_no_client_auth();
         config.resumption = Resumption::disabled();
@@ -115,16 +118,23 @@ impl Tls {
     }
 }
 
-/// The system's authorities, and those of a file.
-fn roots(file: Option<&Path>) -> Result<RootCertStore, TlsError> {
+/// The system's authorities, and those that are named beside them.
+fn roots(trust: &Trust) -> Result<RootCertStore, TlsError> {
     let mut roots = RootCertStore::empty();
     // What the system lacks shows as a certificate that is not trusted.
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    if let Some(path) = file {
-        let failed = |reason: String| TlsError::Authorities { path: path.display().to_string(), reason };
-        let all: Vec<CertificateDer<'static>> = CertificateDer::pem_file_iter(path)
-            .and_then(Iterator::collect)
-            .map_err(|error| failed(error.to_string()))?;
+    let stated: Option<Result<Vec<CertificateDer<'static>>, _>> = match (&trust.pem, &trust.authorities) {
+        (Some(text), _) => Some(CertificateDer::pem_slice_iter(text.as_bytes()).collect()),
+        (None, Some(path)) => Some(CertificateDer::pem_file_iter(path).and_then(Iterator::collect)),
+        (None, None) => None,
+    };
+    if let Some(stated) = stated {
+        let path = trust
+            .authorities
+            .as_ref()
+            .map_or("the authorities".to_owned(), |path| path.display().to_string());
+        let failed = |reason: String| TlsError::Authorities { path: path.clone(), reason };
+        let all = stated.map_err(|error| failed(error.to_string()))?;
         if roots.add_parsable_certificates(all).0 == 0 {
             return Err(failed("there is none".to_owned()));
         }
@@ -301,7 +311,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn within() -> Within<Echo> {
-        let trust = Trust { authorities: None, anyone: true };
+        let trust = Trust { anyone: true, ..Trust::default() };
         Within::new(Tls::new("localhost", b"", &trust).unwrap(), Echo::new(1))
     }
 
@@ -320,7 +330,9 @@ mod tests {
     #[test]
     fn what_cannot_be_trusted_is_said() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        let trust = Trust { authorities: Some(file.path().to_owned()), anyone: false };
+        let trust = Trust { authorities: Some(file.path().to_owned()), ..Trust::default() };
+        assert!(matches!(Tls::new("localhost", b"", &trust), Err(TlsError::Authorities { .. })));
+        let trust = Trust { pem: Some("no certificate".to_owned()), ..Trust::default() };
         assert!(matches!(Tls::new("localhost", b"", &trust), Err(TlsError::Authorities { .. })));
         assert!(matches!(Tls::new("a b", b"", &Trust::default()), Err(TlsError::Name(_))));
     }

@@ -3,9 +3,10 @@
 use std::{fs, io};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use serde::{Deserialize, Serialize};
 
 /// What this machine allows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
     /// Descriptors that one process may have after raising its own soft limit; none: without a limit.
     pub descriptors_hard: Option<u64>,

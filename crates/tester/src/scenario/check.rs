@@ -67,7 +67,11 @@ pub(super) fn check(
         connect_rate: raw.connection.connect_rate,
         sources,
         http2: raw.connection.http2,
-        trust: Trust { authorities: raw.connection.authorities, anyone: raw.connection.any_certificate },
+        trust: Trust {
+            authorities: raw.connection.authorities,
+            pem: None,
+            anyone: raw.connection.any_certificate,
+        },
         requests,
         rows,
         steps,

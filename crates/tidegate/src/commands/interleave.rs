@@ -12,7 +12,7 @@ use tidegate_tester::evidence::machine;
 use tidegate_tester::interleave::{Side, interleave};
 use tidegate_tester::preflight::{self, Machine, Need, Severity};
 
-use super::request::RequestFlags;
+use super::request::{RequestFlags, say_address};
 use super::{EXIT_MISTAKES, duration, load, terminal};
 
 /// How two targets are measured.
@@ -43,6 +43,9 @@ pub(super) struct Interleaved {
     #[arg(short = 'w', long, value_name = "TIME", default_value = "1", value_parser = duration::seconds)]
     #[arg(requires = "interleave")]
     warmup_seconds: f64,
+    /// Longest wait for a reply: seconds, or as 500ms.
+    #[arg(long, value_name = "TIME", value_parser = duration::seconds, requires = "interleave")]
+    timeout_seconds: Option<f64>,
 }
 
 impl Interleaved {
@@ -109,7 +112,13 @@ impl Interleaved {
             }
             None => {
                 let request = self.request.table(url)?;
-                (format!("name = \"compare\"\n{request}[[step]]\nconnections = 1\nduration_s = 1.0\n"), None)
+                let wait = load::request_timeout(self.timeout_seconds);
+                (
+                    format!(
+                        "name = \"compare\"\n[connection]\n{wait}{request}[[step]]\nconnections = 1\nduration_s = 1.0\n"
+                    ),
+                    None,
+                )
             }
         };
         let mut job = Job {
@@ -118,6 +127,7 @@ impl Interleaved {
             ..Job::new(url.to_owned(), scenario, data, seed)
         };
         let (scenario, options) = job.resolve()?;
+        say_address(url, options.target)?;
         let machine = Machine::read();
         let decision = preflight::decide(
             &machine,

@@ -1,9 +1,11 @@
 //! `tidegate load`: runs a scenario, or one step given by flags, and prints what it measured.
 //!
-//! This is load without judgement: no search, no diagnosis (that is `tidegate saturate`). Exit status:
-//! 0; 1 when nothing, or not everything, could be measured (no reply was good, or it was interrupted); 2
-//! when the machine does not allow the run; 3 when a threshold of the scenario is missed: the same as of
-//! `tidegate saturate`.
+//! This is load without judgement: no search, no diagnosis (that is `tidegate saturate`). With `--agents` other machines
+//! make it, and with `--agent` this one does for them (`agents/`). Exit status: 0; 1 when nothing, or not everything, could
+//! be measured (no reply was good, it was interrupted, or an agent was lost); 2 when the machine does not allow the run; 3
+//! when a threshold of the scenario is missed: the same as of `tidegate saturate`.
+
+mod printed;
 
 use std::{
     io::{self, Write},
@@ -17,21 +19,25 @@ use anyhow::Context as _;
 use parking_lot::Mutex;
 use tidegate_judge::{
     live::{self, Running},
-    measurement::{Bench as _, Latency, Measurement},
+    measurement::Bench as _,
     record::StepRecord,
 };
 use tidegate_tester::{
-    cluster::{Cluster, Job, run_worker},
-    load::OnProgress,
+    cluster::{Cluster, Job, agents::AgentDesk, run_worker},
+    load::{OnProgress, Options, Reuse},
     preflight::{self, Machine, Need, Severity},
-    scenario::{self, Scenario, Step},
+    scenario::{self, Scenario},
 };
 
 use super::{
-    EXIT_FINDING, EXIT_MISTAKES, duration, files,
-    request::RequestFlags,
+    EXIT_FINDING, EXIT_MISTAKES,
+    agents::{self, AgentFlags, AgentListenFlags, AgentWish},
+    duration, files,
+    request::{RequestFlags, say_address, say_replies},
     terminal::{self, Canvas},
 };
+
+use printed::{print, print_thresholds};
 
 /// Name of the hidden command that a generator process is started with.
 pub const WORKER: &str = "saturate-worker";
@@ -45,11 +51,14 @@ pub const WORKER: &str = "saturate-worker";
 Examples:
   tidegate load http://127.0.0.1:3000/ -c 64 -d 30s
   tidegate load http://127.0.0.1:3000/ --rate 1000 -d 1m --json
-  tidegate load redis://127.0.0.1:6380 --command \"CL.THROTTLE user{{counter}} 15 30 60\" -d 10s")]
+  tidegate load redis://127.0.0.1:6380 --command \"CL.THROTTLE user{{counter}} 15 30 60\" -d 10s
+  tidegate load --agent 10.0.0.2:4200
+  tidegate load http://10.0.0.9/ -c 50000 --agents 10.0.0.2:4200,10.0.0.3:4200")]
 pub struct Load {
     /// Where to: http://, https://, h2c://, h2://, grpc://, grpcs://HOST:PORT/PATH; tcp://, tls://HOST:PORT
     /// (connect), tcp://HOST:PORT/echo; redis://, rediss://HOST:PORT.
-    url: String,
+    #[arg(required_unless_present = "agent")]
+    url: Option<String>,
     #[command(flatten)]
     request: RequestFlags,
     /// A scenario: a built-in name or a file. Without it, one step of GET requests to the URL.
@@ -93,6 +102,10 @@ pub struct Load {
     /// Connections in the making at a time, per thread.
     #[arg(hide_short_help = true, long, default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..))]
     max_connecting: u32,
+    #[command(flatten)]
+    agents: AgentFlags,
+    #[command(flatten)]
+    listen: AgentListenFlags,
     /// Seed of arrivals, weights and variables.
     #[arg(hide_short_help = true, long, default_value_t = 1)]
     seed: u64,
@@ -111,27 +124,60 @@ impl Load {
     /// # Errors
     /// When the target or the scenario is not valid, nothing listens there, or the load cannot be run.
     pub fn run(&self, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
+        if let Some(address) = self.listen.address() {
+            let desk = AgentDesk::new(env!("CARGO_PKG_VERSION"), own_program()?, vec![WORKER.into()]);
+            return agents::listen(&self.listen, address, self.agents.token()?, desk, out);
+        }
         run(self, out)
+    }
+
+    /// Where to; empty for an agent, which is told by its coordinator.
+    fn url(&self) -> &str {
+        self.url.as_deref().unwrap_or_default()
     }
 }
 
 fn run(args: &Load, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     let (text, data) = scenario_text(args)?;
-    let mut job = Job {
+    let job = Job {
         http2: args.request.http2(),
         trust: args.request.trust()?,
         sources: args.sources.clone(),
         max_connecting: args.max_connecting,
-        ..Job::new(args.url.clone(), text, data, args.seed)
+        ..Job::new(args.url().to_owned(), text, data, args.seed)
     };
     let (scenario, options) = job.resolve()?;
+    let engine = options.engine();
+    let Some(mut cluster) = generator(args, job, &options, scenario.max_connections())? else {
+        return Ok(ExitCode::from(EXIT_MISTAKES));
+    };
+    let canvas = Arc::new(Mutex::new(Canvas::default()));
+    if terminal::can_redraw() {
+        cluster = cluster.on_progress(drawn_on(Arc::clone(&canvas)));
+    }
+    steps(args, &scenario, &mut cluster, (&engine, &canvas), out)
+}
+
+/// What makes the load: this machine, or agents. None when a machine does not allow it.
+fn generator(
+    args: &Load,
+    mut job: Job,
+    options: &Options,
+    connections: u32,
+) -> anyhow::Result<Option<Cluster>> {
     let need = Need {
-        connections: scenario.max_connections(),
+        connections,
         target: options.target,
         sources: options.sources.clone(),
-        per_request: options.reuse == tidegate_tester::load::Reuse::PerRequest,
+        per_request: options.reuse == Reuse::PerRequest,
     };
-    let engine = options.engine();
+    if args.agents.are_any() {
+        let (processes, threads, force) = (args.processes, args.threads, args.force);
+        let wish = AgentWish { processes, threads, force, said: Severity::Note };
+        let Some(agents) = args.agents.spread(&mut job, &need, &wish)? else { return Ok(None) };
+        return Ok(Some(Cluster::new(job, 1, own_program()?, vec![WORKER.into()]).over(agents)));
+    }
+    say_address(args.url(), options.target)?;
     let machine = Machine::read();
     let decision = preflight::decide(&machine, &need);
     let mut errors = io::stderr().lock();
@@ -140,20 +186,15 @@ fn run(args: &Load, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     }
     drop(errors);
     if decision.blocked() && !args.force {
-        return Ok(ExitCode::from(EXIT_MISTAKES));
+        return Ok(None);
     }
     if !args.force {
-        preflight::contact(&options)?;
+        preflight::contact(options)?;
     }
     let processes = args.processes.unwrap_or(decision.processes);
     job.threads = args.threads.unwrap_or_else(|| (machine.cores / processes).max(1));
     job.sources = decision.sources;
-    let mut cluster = Cluster::new(job, processes, own_program()?, vec![WORKER.into()]);
-    let canvas = Arc::new(Mutex::new(Canvas::default()));
-    if terminal::can_redraw() {
-        cluster = cluster.on_progress(drawn_on(Arc::clone(&canvas)));
-    }
-    steps(args, &scenario, &mut cluster, (&engine, &canvas), out)
+    Ok(Some(Cluster::new(job, processes, own_program()?, vec![WORKER.into()])))
 }
 
 /// Runs the steps of a scenario one after the other.
@@ -166,7 +207,7 @@ fn steps(
 ) -> anyhow::Result<ExitCode> {
     let stop = cluster.stop_handle();
     super::signals::stop_on_signal(stop.clone())?;
-    let (mut kept, mut answered) = (true, false);
+    let (mut kept, mut answered, mut whole) = (true, false, true);
     for (index, step) in scenario.steps.iter().enumerate() {
         if stop.is_stopped() {
             break;
@@ -180,7 +221,9 @@ fn steps(
             break;
         }
         let record = StepRecord::of(&measured);
+        say_replies(&record.statuses)?;
         answered |= record.good + record.denied > 0;
+        whole &= agents::say_lost(&measured.agents, "its share of this step is left out")?;
         if args.json {
             writeln!(out, "{}", serde_json::to_string(&record)?)?;
         } else {
@@ -198,7 +241,7 @@ fn steps(
             "no reply was good: see whether the server works, and whether this is its address"
         )?;
     }
-    Ok(match (kept, answered && !stop.is_stopped()) {
+    Ok(match (kept, answered && whole && !stop.is_stopped()) {
         (false, _) => ExitCode::from(EXIT_FINDING),
         (true, false) => ExitCode::FAILURE,
         (true, true) => ExitCode::SUCCESS,
@@ -266,7 +309,7 @@ fn one_step(args: &Load) -> anyhow::Result<String> {
         "name = \"load\"\n[connection]\nreuse = \"{reuse}\"\n{}{}\
          [[step]]\nconnections = {}\nduration_s = {:?}\nwarmup_s = {:?}\n",
         request_timeout(args.timeout_seconds),
-        args.request.table(&args.url)?,
+        args.request.table(args.url())?,
         args.connections,
         args.step_seconds,
         args.warmup_seconds
@@ -284,87 +327,4 @@ fn one_step(args: &Load) -> anyhow::Result<String> {
 /// The line of a scenario that `--timeout-seconds` stands for.
 pub(super) fn request_timeout(seconds: Option<f64>) -> String {
     seconds.map_or(String::new(), |s| format!("request_timeout_ms = {}\n", (s.max(0.0) * 1e3) as u64))
-}
-
-fn ms(histogram: &Latency, quantile: f64) -> f64 {
-    histogram.value_at_quantile(quantile) as f64 / 1e3
-}
-
-fn print(out: &mut dyn Write, step: &Step, measured: &Measurement) -> io::Result<()> {
-    let (response, service) = (&measured.response, &measured.service);
-    let errors: u64 = measured.errors.values().sum();
-    writeln!(out, "step            {}", step.name)?;
-    writeln!(out, "throughput      {:.1} good/s over {:.3} s", measured.throughput(), measured.seconds)?;
-    writeln!(
-        out,
-        "replies         {} good, {} denied, {errors} errors; {} sent",
-        measured.good, measured.denied, measured.sent
-    )?;
-    writeln!(
-        out,
-        "response ms     mean {:.3}  p50 {:.3}  p90 {:.3}  p99 {:.3}  max {:.3}",
-        response.mean() / 1e3,
-        ms(response, 0.5),
-        ms(response, 0.9),
-        ms(response, 0.99),
-        response.max() as f64 / 1e3
-    )?;
-    writeln!(
-        out,
-        "service ms      p50 {:.3}  p99 {:.3}; first byte p50 {:.3}",
-        ms(service, 0.5),
-        ms(service, 0.99),
-        ms(&measured.first_byte, 0.5)
-    )?;
-    write!(
-        out,
-        "connections     {} established; connect ms p50 {:.3}  p99 {:.3}",
-        measured.established,
-        ms(&measured.connect, 0.5),
-        ms(&measured.connect, 0.99)
-    )?;
-    if !measured.handshake.is_empty() {
-        let handshake = &measured.handshake;
-        write!(out, "; handshake ms p50 {:.3}  p99 {:.3}", ms(handshake, 0.5), ms(handshake, 0.99))?;
-    }
-    writeln!(out)?;
-    writeln!(
-        out,
-        "in flight       {:.2} mean; {:.2} by Little's law",
-        measured.mean_in_flight,
-        measured.throughput() * service.mean() / 1e6
-    )?;
-    let generator = &measured.generator;
-    writeln!(
-        out,
-        "generator       {} threads, {:.2} CPU s ({:.2} per million good), busiest {:.0} %, lag p99 {} us, run delay {:.3} s",
-        generator.threads,
-        generator.cpu_seconds,
-        generator.cpu_seconds * 1e6 / measured.good.max(1) as f64,
-        generator.busiest_thread * 100.0,
-        generator.send_lag_p99_us,
-        generator.run_delay_seconds
-    )?;
-    for (class, count) in &measured.errors {
-        writeln!(out, "error           {class:?} {count}")?;
-    }
-    Ok(())
-}
-
-fn print_thresholds(
-    out: &mut dyn Write,
-    scenario: &Scenario,
-    step: &Step,
-    record: &StepRecord,
-    quiet: bool,
-) -> io::Result<bool> {
-    let mut kept = true;
-    for threshold in scenario.thresholds.iter().chain(&step.thresholds) {
-        let holds = threshold.met_by(record.figure(threshold.metric));
-        kept &= holds;
-        if !quiet {
-            writeln!(out, "threshold       {threshold}: {}", if holds { "met" } else { "MISSED" })?;
-        }
-    }
-    Ok(kept)
 }

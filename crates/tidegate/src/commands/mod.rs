@@ -1,5 +1,6 @@
 //! The commands, one file each. A command writes to what it is given and returns an exit code.
 
+mod agents;
 pub mod audit;
 pub mod certificates;
 pub mod check;

@@ -3,12 +3,15 @@
 //! They become the text of a scenario, so that there is one way to run; a generator process is handed
 //! that text. What a connection is made of (HTTP/2, whom to trust) holds for scenario files too.
 
+use std::collections::BTreeMap;
+use std::io::{self, Write as _};
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use tidegate_tester::load::{Target, Trust};
 
-use super::files;
+use super::{files, terminal};
 
 /// One request, and the connections that carry it.
 #[derive(Debug, clap::Args)]
@@ -55,7 +58,11 @@ impl RequestFlags {
         let absolute = |path: &PathBuf| {
             path.canonicalize().with_context(|| format!("{} cannot be read", path.display()))
         };
-        Ok(Trust { authorities: self.ca.as_ref().map(absolute).transpose()?, anyone: self.insecure })
+        Ok(Trust {
+            authorities: self.ca.as_ref().map(absolute).transpose()?,
+            pem: None,
+            anyone: self.insecure,
+        })
     }
 
     /// Refuses flags about a request that the scenario would silently win over.
@@ -104,6 +111,39 @@ impl RequestFlags {
         }
         Ok(table)
     }
+}
+
+/// Says which address a name stands for, where the URL has a name: of several, one was taken for the whole run.
+///
+/// # Errors
+/// When standard error cannot be written to.
+pub(super) fn say_address(url: &str, address: SocketAddr) -> io::Result<()> {
+    match Target::parse(url) {
+        Ok(target) if target.name.parse::<IpAddr>().is_err() => {
+            let said = format!("note    {} is taken to be {address}\n", target.name);
+            write!(io::stderr(), "{}", terminal::for_errors(&said))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Says that most replies were a redirect or a refusal, where they were: redirects count as good unless a scenario says otherwise,
+/// and their figures are not those of the page that was meant. 304 and 429 are what somebody asks for.
+///
+/// # Errors
+/// When standard error cannot be written to.
+pub(super) fn say_replies(statuses: &BTreeMap<u16, u64>) -> io::Result<()> {
+    let all: u64 = statuses.values().sum();
+    let is_most = |(status, count): &(&u16, &u64)| **count * 2 > all && ![304, 429].contains(*status);
+    let Some((status, _)) = statuses.iter().find(is_most) else { return Ok(()) };
+    let advice = match status {
+        300..=399 => "redirects are not followed: give the URL that it names",
+        401 | 403 => "give with --header what the server asks for",
+        400..=499 => "see whether method and path are those that were meant",
+        _ => return Ok(()),
+    };
+    let said = format!("note    most replies were {status}: {advice}\n");
+    write!(io::stderr(), "{}", terminal::for_errors(&said))
 }
 
 fn hex(bytes: &[u8]) -> String {

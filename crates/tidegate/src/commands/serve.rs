@@ -93,7 +93,7 @@ impl Serve {
                 () = stops.next() => {}
                 followed = follow(reloader, sender, POLL_INTERVAL, put_in_force) => followed?,
                 reopened = reopen(app.access_log()) => reopened?,
-                rotated = rotate(app.tls(), POLL_INTERVAL) => rotated?,
+                rotated = rotate(app.secured(), POLL_INTERVAL) => rotated?,
                 () = report_reloads(state, app.status()) => {}
                 () = record_file(app.configuration(), &data_dir, recorded) => {}
             }
@@ -154,7 +154,8 @@ async fn drain(app: App, mut stops: Stops) -> ExitCode {
 /// What listens where, and something to try.
 fn announce(app: &App, out: &mut dyn Write) -> io::Result<()> {
     let Addresses { http, admin, grpc, resp, intake } = app.addresses();
-    let s = |listener| if app.tls().iter().any(|it| it.listener == listener) { "s" } else { "" };
+    let secured = app.secured().now();
+    let s = |listener| if secured.iter().any(|it| it.listener == listener) { "s" } else { "" };
     let http = format!("http{}://{http}", s(Listener::HTTP));
     writeln!(out, "tidegate {}", env!("CARGO_PKG_VERSION"))?;
     writeln!(out, "  decision API   {http}   (OpenAPI: {http}/openapi.json)")?;

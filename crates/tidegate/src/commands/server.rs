@@ -22,7 +22,7 @@ use super::files;
 use crate::config::{INTAKE_SERVER_VARIABLE, SERVER_VARIABLE, TOKEN_VARIABLE, read_token};
 use tls::TlsConnector;
 
-/// How long an answer of the admin API may take.
+/// How long an answer of the admin API may take, and a connection to any server.
 pub(super) const DEADLINE: Duration = Duration::from_secs(10);
 /// Longest file of authorities.
 const MAX_CA_BYTES: usize = 1 << 20;
@@ -80,7 +80,7 @@ pub(super) fn page(text: &str) -> Result<String, String> {
 /// When the file of certificates cannot be read, is too long, or holds none, in words.
 pub(super) fn agent(url: &str, ca: Option<&Path>, deadline: Duration) -> Result<ureq::Agent, String> {
     let config = ureq::Agent::config_builder().http_status_as_error(false).timeout_global(Some(deadline));
-    let config = config.build();
+    let config = config.timeout_connect(Some(deadline.min(DEADLINE))).build();
     if !url.to_ascii_lowercase().starts_with("https:") {
         return Ok(ureq::Agent::new_with_config(config));
     }

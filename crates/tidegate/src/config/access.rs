@@ -1,8 +1,8 @@
 //! Who may do what at each listener: the file's `[[token]]` entries, and the tokens of the settings.
 
 use tidegate_access::tokens::{Credential, Scope, Tokens};
+use tidegate_settings::secret::Secret;
 
-use super::secret::Secret;
 use super::settings::Settings;
 
 /// The tokens that are good at each listener.

@@ -1,12 +1,13 @@
 //! The settings of the gateway's access log.
 
+use std::fmt;
 use std::path::PathBuf;
 
 use serde_json::{Value as Json, json};
 use tidegate_gateway::access_log::SampleRule;
-
-use super::list::Item;
-use super::value::{TomlType, Value, choice};
+use tidegate_settings::choice;
+use tidegate_settings::list::Item;
+use tidegate_settings::value::{TomlType, Value};
 
 choice! {
     /// How lines of the access log look.
@@ -58,11 +59,21 @@ impl Value for LogPlace {
     }
 }
 
-impl Item for SampleRule {
+/// A rule of which share of some requests is logged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoggedShare(pub SampleRule);
+
+impl fmt::Display for LoggedShare {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(out)
+    }
+}
+
+impl Item for LoggedShare {
     const ACCEPTED: &'static str =
         "rules, as in \"health/2xx=0\", \"*/5xx=100\" or \"*/*=0.1\", in steps of 0.001 percent";
 
     fn parse(text: &str) -> Option<Self> {
-        text.parse().ok()
+        text.parse().ok().map(Self)
     }
 }

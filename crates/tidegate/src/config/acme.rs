@@ -1,10 +1,10 @@
 //! The settings of ACME: what has to be there beside each, and what is ordered. What each accepts is in `acme_values.rs`.
 
 use tidegate_certificates::AcmeConfig;
+use tidegate_settings::mistake::{Found, Mistake, Origin};
 
 use super::acme_values::AcmeChallenge;
 use super::listener::{Listener, ServiceListener, listeners, origin_of};
-use super::mistake::{Found, Mistake, Origin};
 use super::{Config, GatewayListener, Loaded};
 
 /// Largest file of authorities that is read, in bytes.

@@ -6,9 +6,9 @@ use std::net::IpAddr;
 use http::Uri;
 use serde_json::{Value as Json, json};
 use tidegate_certificates::ChallengeKind;
-
-use super::list::Item;
-use super::value::{TomlType, Value, choice};
+use tidegate_settings::choice;
+use tidegate_settings::list::Item;
+use tidegate_settings::value::{TomlType, Value};
 
 /// Longest name of a host, in bytes (RFC 1035).
 const MAX_NAME: usize = 253;

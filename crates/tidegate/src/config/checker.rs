@@ -6,11 +6,11 @@ use std::net::SocketAddr;
 
 use serde_json::Value as Json;
 use tidegate_algorithms::policy;
+use tidegate_settings::document::{Document, Entries};
+use tidegate_settings::mistake::{Found, Mistake, Origin, path};
 
 use super::Config;
-use super::document::{Document, Entries};
 use super::listener::{ADDRESS_OF_ITS_OWN, Listener, clash, listen_addresses};
-use super::mistake::{Found, Mistake, Origin, path};
 
 /// Reads tables of the file and notes what is wrong with them.
 #[derive(Debug)]

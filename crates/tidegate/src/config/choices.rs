@@ -1,8 +1,6 @@
-//! Settings that are a choice of words which the decision service understands.
+//! Settings that are a choice of words.
 
-use serde_json::{Value as Json, json};
-
-use super::value::{TomlType, Value, choice};
+use tidegate_settings::choice;
 
 choice! {
     /// What a request is answered that no policy applies to.
@@ -53,6 +51,46 @@ choice! {
         XForwardedFor = "x-forwarded-for",
         /// Forwarded (RFC 7239).
         Forwarded = "forwarded",
+    }
+}
+
+choice! {
+    /// How log lines look.
+    LogFormat {
+        /// For people.
+        Text = "text",
+        /// One JSON object per line.
+        Json = "json",
+    }
+}
+
+choice! {
+    /// What of the counters survives a crash of the database server.
+    Durability {
+        /// Nothing.
+        Unlogged = "unlogged",
+        /// All but the last moments.
+        Asynchronous = "asynchronous",
+        /// Everything that was answered.
+        Synchronous = "synchronous",
+    }
+}
+
+choice! {
+    /// The least severe line that is logged.
+    LogLevel {
+        /// Nothing at all.
+        Off = "off",
+        /// Failures.
+        Error = "error",
+        /// What an operator should look at.
+        Warn = "warn",
+        /// Starts, stops, changes of configuration.
+        Info = "info",
+        /// Each request.
+        Debug = "debug",
+        /// Everything.
+        Trace = "trace",
     }
 }
 

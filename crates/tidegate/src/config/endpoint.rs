@@ -2,9 +2,8 @@
 //! one that was refused is not repeated where it may.
 
 use serde_json::{Value as Json, json};
+use tidegate_settings::value::{TomlType, Value};
 use tidegate_upstream::endpoint::EndpointUrl;
-
-use super::value::{TomlType, Value};
 
 /// Whether a URL that was refused may hold a password or a token.
 fn may_hold_a_secret(url: &str) -> bool {
@@ -12,7 +11,10 @@ fn may_hold_a_secret(url: &str) -> bool {
 }
 
 /// An endpoint that the intake sends to.
-impl Value for Option<EndpointUrl> {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WebhookUrl(pub EndpointUrl);
+
+impl Value for WebhookUrl {
     type Range = ();
     const TYPES: &'static [TomlType] = &[TomlType::String];
 
@@ -21,7 +23,7 @@ impl Value for Option<EndpointUrl> {
     }
 
     fn parse(text: &str, (): &()) -> Option<Self> {
-        if text.is_empty() { Some(None) } else { EndpointUrl::parse(text).map(Some) }
+        EndpointUrl::parse(text).map(Self)
     }
 
     fn accepted((): &()) -> String {
@@ -33,7 +35,7 @@ impl Value for Option<EndpointUrl> {
     }
 
     fn show(&self) -> String {
-        self.as_ref().map_or_else(|| "(none)".to_owned(), ToString::to_string)
+        self.0.to_string()
     }
 }
 
@@ -42,7 +44,7 @@ impl Value for Option<EndpointUrl> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CollectorUrl(pub EndpointUrl);
 
-impl Value for Option<CollectorUrl> {
+impl Value for CollectorUrl {
     type Range = ();
     const TYPES: &'static [TomlType] = &[TomlType::String];
 
@@ -51,10 +53,7 @@ impl Value for Option<CollectorUrl> {
     }
 
     fn parse(text: &str, (): &()) -> Option<Self> {
-        if text.is_empty() {
-            return Some(None);
-        }
-        EndpointUrl::parse(text).filter(|url| !url.has_query()).map(|url| Some(CollectorUrl(url)))
+        EndpointUrl::parse(text).filter(|url| !url.has_query()).map(Self)
     }
 
     fn accepted((): &()) -> String {
@@ -66,13 +65,13 @@ impl Value for Option<CollectorUrl> {
     }
 
     fn show(&self) -> String {
-        self.as_ref().map_or_else(|| "(none)".to_owned(), |CollectorUrl(url)| url.to_string())
+        self.0.to_string()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::config::{Flags, load};
+    use crate::config::{File, Flags, load};
 
     #[test]
     fn fault_52_a_url_that_may_hold_a_secret_is_refused_and_not_repeated() {
@@ -90,5 +89,37 @@ mod tests {
         assert!(refused(endpoint, "http://a:4318/?").contains("is not acceptable (15 characters)"));
         assert!(refused(endpoint, "here").contains("here"));
         assert!(!refused("TIDEGATE_INTAKE_ALERT_WEBHOOK", "http://u:canary@a").contains("canary"));
+    }
+
+    #[test]
+    fn a_variable_of_ours_comes_before_opentelemetrys_and_both_before_the_file() {
+        let file = File {
+            name: "t.toml",
+            bytes: b"telemetry.endpoint = 'http://file:1'\ntelemetry.sample_ratio = 0.5",
+        };
+        let endpoint = |pairs: &[(&str, &str)]| {
+            let environment = pairs.iter().copied().collect();
+            let loaded = load(Some(file), &environment, &Flags::default()).unwrap();
+            let telemetry = loaded.config.settings.telemetry;
+            assert_eq!(telemetry.sample_ratio.value(), 0.5);
+            telemetry.endpoint.unwrap().0.to_string()
+        };
+        let standard = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://standard:1");
+        assert_eq!(endpoint(&[]), "http://file:1/");
+        assert_eq!(endpoint(&[standard]), "http://standard:1/");
+        assert_eq!(endpoint(&[standard, ("TIDEGATE_TELEMETRY_ENDPOINT", "http://ours:1")]), "http://ours:1/");
+        let wrong = [("OTEL_TRACES_SAMPLER", "always_on")].into_iter().collect();
+        let refused = load(None, &wrong, &Flags::default()).unwrap_err().to_string();
+        assert!(
+            refused.contains("OTEL_TRACES_SAMPLER") && refused.contains("a number from 0 to 1"),
+            "{refused}"
+        );
+        for variable in ["OTEL_TRACES_EXPORTER", "OTEL_METRICS_EXPORTER"] {
+            let wrong = [(variable, "prometheus")].into_iter().collect();
+            let refused = load(None, &wrong, &Flags::default()).unwrap_err().to_string();
+            assert!(refused.contains("otlp, none") && !refused.contains("true"), "{refused}");
+        }
+        let unknown = [("OTEL_LOGS_EXPORTER", "otlp")].into_iter().collect();
+        assert!(load(None, &unknown, &Flags::default()).unwrap().warnings.is_empty());
     }
 }

@@ -2,8 +2,9 @@
 
 use std::fmt::Write;
 
+use tidegate_settings::mistake::Origin;
+
 use super::Loaded;
-use super::mistake::Origin;
 
 impl Loaded {
     /// The file's name as the user gave it; empty if there is none.

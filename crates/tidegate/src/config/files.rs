@@ -10,10 +10,10 @@ use std::path::Path;
 
 use rustix::fs::{Access, access};
 use tidegate_edge::geo::Database;
+use tidegate_settings::mistake::{Found, Mistake};
 
 use super::access_log::LogPlace;
 use super::listener::listen_addresses;
-use super::mistake::{Found, Mistake};
 use super::{Loaded, Mistakes};
 
 impl Loaded {

@@ -4,10 +4,16 @@
 
 use clap::error::Error;
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
+use tidegate_settings::resolve::FlagValues;
+use tidegate_settings::setting::Setting;
 
-use super::resolve::Flags;
-use super::setting::Setting;
 use super::settings::TABLE;
+
+/// Settings given on the command line, by path.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Flags {
+    pub(super) values: FlagValues,
+}
 
 impl Args for Flags {
     fn augment_args(command: Command) -> Command {

@@ -19,9 +19,9 @@ use tidegate_gateway::service::HttpsRules;
 use tidegate_limiter::policy_set::DEFAULT_POLICY;
 use tidegate_net::proxied::Network;
 use tidegate_net::tls::{HTTP, TlsSettings};
+use tidegate_settings::document::Document;
 
 use super::checker::Checker;
-use super::document::Document;
 use super::listener::{Listener, ListenerTls, ServiceListener, TlsSource};
 use super::service::{ServiceConfig, Table};
 use super::{Config, tls};

@@ -1,12 +1,12 @@
 //! The types of the intake's settings.
 
 use std::fmt;
-use std::net::SocketAddr;
 
 use serde_json::{Value as Json, json};
-
-use super::list::Item;
-use super::value::{TomlType, Value, choice};
+use tidegate_settings::choice;
+use tidegate_settings::list::Item;
+use tidegate_settings::telemetry::FRAMING_FIELDS;
+use tidegate_settings::value::{TomlType, Value};
 
 choice! {
     /// How safe a batch is when it is acknowledged.
@@ -59,31 +59,6 @@ impl From<Acknowledge> for tidegate_log::Durability {
     }
 }
 
-/// The word for a listener that there is not. An empty variable of the environment counts as unset.
-const OFF: &str = "off";
-
-/// The address of a listener that may be left out.
-impl Value for Option<SocketAddr> {
-    type Range = ();
-    const TYPES: &'static [TomlType] = &[TomlType::String];
-
-    fn parse(text: &str, (): &()) -> Option<Self> {
-        if text.is_empty() || text == OFF { Some(None) } else { text.parse().ok().map(Some) }
-    }
-
-    fn accepted((): &()) -> String {
-        format!("{}, or \"off\"", SocketAddr::accepted(&()))
-    }
-
-    fn schema((): &()) -> Json {
-        SocketAddr::schema(&())
-    }
-
-    fn show(&self) -> String {
-        self.map_or_else(|| OFF.to_owned(), |address| address.to_string())
-    }
-}
-
 /// The name of a header field, in lower case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldName(http::HeaderName);
@@ -100,27 +75,14 @@ impl FieldName {
 const SECRET_FIELDS: [http::HeaderName; 3] =
     [http::header::AUTHORIZATION, http::header::PROXY_AUTHORIZATION, http::header::COOKIE];
 
-/// Fields that address or frame a message.
-pub(super) const FRAMING_FIELDS: [http::HeaderName; 6] = [
-    http::header::CONNECTION,
-    http::header::CONTENT_LENGTH,
-    http::header::HOST,
-    http::header::TE,
-    http::header::TRANSFER_ENCODING,
-    http::header::UPGRADE,
-];
-
-impl Value for Option<FieldName> {
+impl Value for FieldName {
     type Range = ();
     const TYPES: &'static [TomlType] = &[TomlType::String];
 
     fn parse(text: &str, (): &()) -> Option<Self> {
-        if text.is_empty() {
-            return Some(None);
-        }
         let name: http::HeaderName = text.parse().ok()?;
         let is_free = !SECRET_FIELDS.contains(&name) && !FRAMING_FIELDS.contains(&name);
-        is_free.then(|| Some(FieldName(name)))
+        is_free.then(|| Self(name))
     }
 
     fn accepted((): &()) -> String {
@@ -133,7 +95,7 @@ impl Value for Option<FieldName> {
     }
 
     fn show(&self) -> String {
-        self.as_ref().map_or_else(|| "(none)".to_owned(), |field| field.0.to_string())
+        self.0.to_string()
     }
 }
 
@@ -158,20 +120,6 @@ impl Item for PolicyName {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_listener_can_be_left_out() {
-        for (text, expected) in [
-            ("127.0.0.1:4002", Some(Some("127.0.0.1:4002"))),
-            ("off", Some(None)),
-            ("", Some(None)),
-            ("4002", None),
-            ("none", None),
-        ] {
-            let expected = expected.map(|address| address.map(|it| it.parse().unwrap()));
-            assert_eq!(<Option<SocketAddr> as Value>::parse(text, &()), expected, "{text}");
-        }
-    }
 
     #[test]
     fn fault_52_a_field_with_a_secret_names_no_client() {

@@ -8,11 +8,11 @@ use tidegate_intake::alerts::{ALERT_KEYS, AlertRule, MAX_ALERTS};
 use tidegate_intake::forward::{FORWARD_KEYS, ForwardConfig, MAX_FORWARDS};
 use tidegate_limiter::policy_set::DEFAULT_POLICY;
 use tidegate_net::tls;
+use tidegate_settings::document::Document;
+use tidegate_settings::mistake::{Found, Mistake, Origin};
 
 use super::checker::Checker;
-use super::document::Document;
 use super::listener::{Listener, ServiceListener};
-use super::mistake::{Found, Mistake, Origin};
 use super::service::{ServiceConfig, Table, list_schema};
 use super::{Config, gateway};
 

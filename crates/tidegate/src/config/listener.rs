@@ -3,10 +3,10 @@
 use std::net::SocketAddr;
 
 use tidegate_net::tls::TlsFiles;
+use tidegate_settings::mistake::Origin;
+use tidegate_settings::table::TlsSettings;
 
 use super::Config;
-use super::mistake::Origin;
-use super::settings::TlsSettings;
 
 /// A listener, by what it is known in settings, messages and metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,7 +130,7 @@ pub(crate) fn listen_addresses(config: &Config) -> Vec<(String, SocketAddr)> {
 pub(super) const ADDRESS_OF_ITS_OWN: &str = "an address of its own";
 
 /// Why a listener cannot have this address beside those that are taken, if it cannot.
-pub(super) fn clash(taken: &[(String, SocketAddr)], address: SocketAddr) -> Option<String> {
+pub(crate) fn clash(taken: &[(String, SocketAddr)], address: SocketAddr) -> Option<String> {
     let has_all = |address: SocketAddr| address.ip().is_unspecified();
     let clashes = |other: SocketAddr| {
         address.port() != 0

@@ -9,6 +9,9 @@
 //!                  └──▶ tables of services (`services.rs`) ──▶ each service's check ──▶ its part of Config
 //! ```
 //!
+//! The engine is the crate `settings`: the document, the resolver, the types of values, and mistakes with their places.
+//! Here are the table of this program's settings, its services, and the checks across them.
+//!
 //! [`load`] is total: any bytes, environment and flags give a configuration or a list of mistakes.
 //! It reads no file, clock or environment itself, so it can be fuzzed; [`Source`] does the reading
 //! and [`watch`] the following of changes.
@@ -23,7 +26,6 @@ mod acme_values;
 mod checker;
 mod choices;
 mod declared;
-mod document;
 mod edge;
 mod endpoint;
 mod explain;
@@ -33,25 +35,18 @@ mod flags;
 mod gateway;
 mod intake;
 mod intake_lists;
-mod list;
 mod listener;
-mod mistake;
+mod networks;
 mod policies;
 mod reference;
-mod resolve;
-mod secret;
 mod secured;
 mod service;
 mod services;
-mod setting;
 mod settings;
 mod source;
-mod telemetry;
 mod tls;
 mod token_file;
 mod tokens;
-mod unknown;
-mod value;
 pub mod watch;
 
 use std::net::SocketAddr;
@@ -64,47 +59,53 @@ use tidegate_edge::documents::{EdgeDocuments, EdgeLayer};
 use tidegate_gateway::documents::{GatewayLayer, Routes};
 use tidegate_limiter::documents::Policies;
 use tidegate_limiter::policy_set::FileLayer;
+use tidegate_settings::document::Document;
+use tidegate_settings::resolve::Resolver;
+use tidegate_settings::unknown::KnownKeys;
 
 pub(crate) use access::Access;
-pub use access_log::{LineFormat, LogPlace};
+pub use access_log::{LineFormat, LogPlace, LoggedShare};
 pub use acme_values::{AcmeChallenge, CertificateName, DirectoryUrl, MailAddress};
 pub use checker::Checker;
-pub use choices::{ClientField, OnMissingPolicy, OnNoMatch, OnStaleKeys, ProxyHeaders};
-pub use document::MAX_FILE_BYTES;
-pub use endpoint::CollectorUrl;
+pub use choices::{
+    ClientField, Durability, LogFormat, LogLevel, OnMissingPolicy, OnNoMatch, OnStaleKeys, ProxyHeaders,
+};
+pub use endpoint::{CollectorUrl, WebhookUrl};
 pub(crate) use file_stamp::{Stamp, stamp};
+pub use flags::Flags;
 pub use gateway::GatewayListener;
 pub use intake::{Acknowledge, FieldName, IntakeCost, PartitionBy, PolicyName};
 pub use intake_lists::IntakeLists;
-pub use list::{Host, NodeName, RegionName, WebOrigin};
-pub(crate) use listener::listen_addresses;
 pub use listener::{Listener, ListenerTls, ServiceListener, TlsSource};
-pub use mistake::{MAX_MISTAKES, Mistake, Mistakes, Origin, Position};
+pub(crate) use listener::{clash, listen_addresses};
+pub use networks::AllowedNetwork;
 pub use policies::MAX_OVERRIDES;
 pub use reference::{reference, schema};
-pub use resolve::{
-    Environment, FILE_VARIABLE, Flags, INTAKE_SERVER_VARIABLE, SERVER_VARIABLE, TOKEN_VARIABLE,
-};
-pub use secret::{Place, Secret, Store};
 pub use secured::{Secured, TlsMistake};
 pub use service::{MakeStandalone, ServiceConfig, Table};
 pub use services::SERVICES;
-pub use setting::Setting;
 pub use settings::{
     AccessLog, Acme, Admin, Edge, GROUPS, Gateway, Grpc, Http, Intake, Limits, Log, Memory, NodeSettings,
     Resp, Runtime, Settings, Shared, TABLE, Telemetry,
 };
 pub use source::{OperatorToken, Source};
-pub use telemetry::{ExportFields, Ratio, ResourceAttribute, ServiceName};
+pub use tidegate_settings::document::MAX_FILE_BYTES;
+pub use tidegate_settings::list::{Host, NodeName, RegionName, WebOrigin};
+pub use tidegate_settings::mistake::{MAX_MISTAKES, Mistake, Mistakes, Origin, Position};
+pub use tidegate_settings::resolve::{
+    AGENT_TOKEN_VARIABLE, Environment, FILE_VARIABLE, INTAKE_SERVER_VARIABLE, SERVER_VARIABLE, TOKEN_VARIABLE,
+};
+pub use tidegate_settings::secret::{Place, Secret, Store};
+pub use tidegate_settings::setting::Setting;
+pub(crate) use tidegate_settings::table::TlsSettings;
+pub use tidegate_settings::telemetry::{ExportFields, Ratio, ResourceAttribute, ServiceName};
+pub use tidegate_settings::value::{Bytes, TomlType, Value};
 pub use tls::load_tls;
-pub(crate) use tls::stamps;
+pub(crate) use tls::{load_tls_of, stamps};
 pub(crate) use token_file::read as read_token;
-pub(crate) use tokens::unguarded;
-pub use value::{Bytes, Durability, LogFormat, LogLevel, TomlType, Value};
+pub(crate) use tokens::{Unguarded, unguarded};
 
-use document::Document;
-use listener::{ADDRESS_OF_ITS_OWN, clash};
-use resolve::Resolver;
+use listener::ADDRESS_OF_ITS_OWN;
 
 /// The file's name, for messages, and its contents.
 #[derive(Clone, Copy, Debug)]
@@ -205,7 +206,7 @@ pub fn load_for(
     flags: &Flags,
 ) -> Result<Loaded, Mistakes> {
     let document = file.map_or_else(Document::default, |file| Document::parse(file.bytes));
-    let mut resolver = Resolver::new(TABLE, &document, environment, flags);
+    let mut resolver = Resolver::new(TABLE, &document, environment, &flags.values);
     let settings = Settings::resolve(&mut resolver);
     let tokens = tokens::check(&document, &mut resolver.found);
     let mut config = Config::new(services, settings, tokens);
@@ -217,7 +218,8 @@ pub fn load_for(
         (service.check)(&mut checker, &mut config);
     }
     let listener_origins = checker.finish();
-    document.find_unknown_keys(services, &mut found);
+    let tables: Vec<_> = services.iter().flat_map(|it| it.tables).map(|table| table.path).collect();
+    document.find_unknown_keys(KnownKeys { settings: TABLE, groups: GROUPS, tables: &tables }, &mut found);
     let origin = |path: &str| {
         let found = origins.iter().find(|(known, _)| *known == path);
         found.map_or(Origin::Default, |(_, origin)| origin.clone())
@@ -229,7 +231,7 @@ pub fn load_for(
     if let Some(mistakes) = Mistakes::new(file.map_or("", |file| file.name), found) {
         return Err(mistakes);
     }
-    let mut warnings = environment.unknown_variables();
+    let mut warnings = environment.unknown_variables(TABLE);
     warnings.extend(environment.telemetry_warning().filter(|_| config.settings.telemetry.endpoint.is_some()));
     if config.settings.shared.leases && config.settings.store == Store::Memory {
         warnings.push("shared.leases has no effect, since the store is this process's memory".to_owned());

@@ -13,13 +13,13 @@ use serde_json::{Value as Json, json};
 use tidegate_algorithms::policy::{self, MAX_NAME_BYTES, MAX_VALUE_BYTES, Policy, Sources};
 use tidegate_limiter::policy_set::{AttributeSources, CLIENT_ID, DEFAULT_POLICY, FileLayer, MAX_POLICIES};
 use tidegate_net::tls;
+use tidegate_settings::document::Document;
+use tidegate_settings::mistake::{Found, Mistake, Origin, path};
+use tidegate_settings::value::shown;
 
 use super::checker::Checker;
-use super::document::Document;
 use super::listener::{Listener, ServiceListener};
-use super::mistake::{Found, Mistake, Origin, path};
 use super::service::{ServiceConfig, Table};
-use super::value::shown;
 use super::{Config, Settings, gateway};
 
 /// Most overrides that a file may have; more belong in the control store.

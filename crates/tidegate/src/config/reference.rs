@@ -4,13 +4,12 @@
 
 use std::fmt::Write;
 
-use serde_json::{Map, Value as Json, json};
+use serde_json::{Value as Json, json};
 use tidegate_gateway::config::{DocumentKey, ROUTE_KEYS, UPSTREAM_KEYS, with_breaker};
+use tidegate_settings::reference::{code, properties, sections};
 
 use super::services::SERVICES;
-use super::setting::Setting;
 use super::settings::{GROUPS, TABLE};
-use super::value::TomlType;
 use super::{edge, intake_lists};
 
 const PREFACE: &str = "\
@@ -85,7 +84,8 @@ const GATEWAY: &str = "
 ## `[[gateway.listener]]`
 
 Where clients of the gateway connect ([gateway.md](gateway.md)). Up to 64; without one, no route has an effect.
-A changed listener takes effect at the next start, changed routes and upstreams at once.
+A changed listener takes effect with the file, without a restart, as changed routes and upstreams do ([what happens to
+connections](gateway.md#changed-listeners)).
 
 | key | default | accepted | what it is |
 |---|---|---|---|
@@ -161,12 +161,7 @@ sha256 = \"2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b\"
 #[must_use]
 pub fn reference() -> String {
     let mut page = PREFACE.to_owned();
-    let tops = TABLE.iter().filter(|setting| !setting.path.contains('.'));
-    section(&mut page, "Top level", "", tops);
-    for (group, doc) in GROUPS {
-        let members = TABLE.iter().filter(|setting| group_of(setting) == Some(group));
-        section(&mut page, &format!("`[{group}]`"), doc.trim(), members);
-    }
+    sections(&mut page, TABLE, GROUPS);
     page.push_str(POLICIES);
     page.push_str(GATEWAY);
     keys(&mut page, "`[[upstream]]`", UPSTREAM_KEYS);
@@ -181,24 +176,7 @@ pub fn reference() -> String {
 /// The JSON schema (draft 2020-12) of the file.
 #[must_use]
 pub fn schema() -> Json {
-    let mut properties = Map::new();
-    for setting in TABLE.iter().filter(|setting| !setting.path.contains('.')) {
-        properties.insert(setting.path.to_owned(), property(setting));
-    }
-    for (group, doc) in GROUPS {
-        let members = TABLE.iter().filter_map(|setting| {
-            let field = setting.path.strip_prefix(group)?.strip_prefix('.')?;
-            Some((field.to_owned(), property(setting)))
-        });
-        let members: Map<_, _> = members.collect();
-        let table = json!({
-            "type": "object",
-            "description": doc.trim(),
-            "additionalProperties": false,
-            "properties": members,
-        });
-        properties.insert((*group).to_owned(), table);
-    }
+    let mut properties = properties(TABLE, GROUPS);
     for table in SERVICES.iter().flat_map(|service| service.tables) {
         match table.path.split_once('.') {
             Some((group, list)) => properties[group]["properties"][list] = (table.schema)(),
@@ -224,59 +202,4 @@ fn keys(page: &mut String, title: &str, keys: &'static [DocumentKey]) {
         let (path, accepted, doc) = (code(key.path), key.accepted(), key.doc);
         let _infallible = writeln!(page, "| {path} | {default} | {accepted} | {doc} |");
     }
-}
-
-fn group_of(setting: &Setting) -> Option<&'static str> {
-    setting.path.split_once('.').map(|(group, _)| group)
-}
-
-fn section<'a>(page: &mut String, title: &str, doc: &str, settings: impl Iterator<Item = &'a Setting>) {
-    // Invariant, here and below: writing to a String cannot fail.
-    let _infallible = writeln!(page, "\n## {title}\n");
-    if !doc.is_empty() {
-        let _infallible = writeln!(page, "{doc}\n");
-    }
-    page.push_str("| setting | default | accepted | environment | flag |\n|---|---|---|---|---|\n");
-    let mut notes = String::new();
-    for setting in settings {
-        let default = if setting.default.is_empty() { "none".to_owned() } else { code(&written(setting)) };
-        let flag = setting.flag_name().map_or("none".to_owned(), |name| code(&format!("--{name}")));
-        let accepted = (setting.accepted)();
-        let (path, mut variable) = (code(setting.path), code(&setting.environment_name()));
-        if let Some(standard) = setting.standard_variable() {
-            variable.push_str(", ");
-            variable.push_str(&code(standard));
-        }
-        let _infallible = writeln!(page, "| {path} | {default} | {accepted} | {variable} | {flag} |");
-        let _infallible = writeln!(notes, "- {path}: {}", setting.doc.trim());
-    }
-    page.push('\n');
-    page.push_str(&notes);
-}
-
-/// The default as the file would have it.
-fn written(setting: &Setting) -> String {
-    if default_is_text(setting) { format!("{:?}", setting.default) } else { setting.default.to_owned() }
-}
-
-fn default_is_text(setting: &Setting) -> bool {
-    setting.types.contains(&TomlType::String)
-}
-
-fn property(setting: &Setting) -> Json {
-    let mut schema = (setting.schema)();
-    let default = match setting.default {
-        "" => None,
-        text if default_is_text(setting) => Some(Json::from(text)),
-        text => serde_json::from_str(text).ok(),
-    };
-    if let Some(object) = schema.as_object_mut() {
-        object.insert("description".to_owned(), Json::from(setting.doc.trim()));
-        object.extend(default.map(|default| ("default".to_owned(), default)));
-    }
-    schema
-}
-
-fn code(text: &str) -> String {
-    format!("`{text}`")
 }

@@ -1,7 +1,5 @@
 //! The table of all settings: path, type, default, range, documentation.
 //!
-//! Over 400 lines because it is one table, read from top to bottom.
-//!
 //! From this one table come the checked [`Settings`], the names of environment variables and
 //! flags, the list of unknown keys, the reference page and the JSON schema, so they cannot differ.
 
@@ -10,52 +8,22 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use tidegate_algorithms::balance::round_trip::TierBounds;
-use tidegate_gateway::access_log::SampleRule;
-use tidegate_intake::EndpointUrl;
-use tidegate_net::proxied::Network;
+use tidegate_settings::list::{Host, NodeName, RegionName, WebOrigin};
+use tidegate_settings::secret::{Place, Secret, Store};
+use tidegate_settings::telemetry::{ExportFields, Ratio, ResourceAttribute, ServiceName};
+use tidegate_settings::value::Bytes;
 
-use super::access_log::{LineFormat, LogPlace};
+use super::access_log::{LineFormat, LogPlace, LoggedShare};
 use super::acme_values::{AcmeChallenge, CertificateName, DirectoryUrl, MailAddress};
-use super::choices::{ClientField, OnMissingPolicy, OnNoMatch, OnStaleKeys, ProxyHeaders};
-use super::endpoint::CollectorUrl;
+use super::choices::{
+    ClientField, Durability, LogFormat, LogLevel, OnMissingPolicy, OnNoMatch, OnStaleKeys, ProxyHeaders,
+};
+use super::endpoint::{CollectorUrl, WebhookUrl};
 use super::intake::{Acknowledge, FieldName, IntakeCost, PartitionBy, PolicyName};
-use super::list::{Host, NodeName, RegionName, WebOrigin};
-use super::resolve::Resolver;
-use super::secret::{Place, Secret, Store};
-use super::setting::Setting;
-use super::telemetry::{ExportFields, Ratio, ResourceAttribute, ServiceName};
-use super::value::{Bytes, Durability, LogFormat, LogLevel, Value};
+use super::networks::AllowedNetwork;
 
 const fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
-}
-
-/// What each listener that can have TLS says of it: the files, all or none.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TlsSettings {
-    /// The certificate, and after it those up to its authority.
-    pub certificate: Option<PathBuf>,
-    /// Its private key.
-    pub key: Option<PathBuf>,
-    /// The authorities of clients' certificates.
-    pub client_ca: Option<PathBuf>,
-}
-
-const CERTIFICATE: &str = " PEM file with the certificate that this listener shows, followed by those up to its authority. Clients must then speak TLS. Read again on SIGHUP and when it changes.";
-const KEY: &str = " PEM file with the private key of `tls_certificate`, not encrypted.";
-const CLIENT_CA: &str = " PEM file with authorities. Each client then has to show a certificate that one of them has signed (mTLS). It opens the listener and gives no right beyond that.";
-
-impl TlsSettings {
-    fn resolve(resolver: &mut Resolver<'_>, [certificate, key, client_ca]: [&'static str; 3]) -> Self {
-        let mut file = |path| resolver.value(path, "", &());
-        Self { certificate: file(certificate), key: file(key), client_ca: file(client_ca) }
-    }
-
-    /// The files, in the order of the table.
-    #[must_use]
-    pub fn files(&self) -> [&Option<PathBuf>; 3] {
-        [&self.certificate, &self.key, &self.client_ca]
-    }
 }
 
 impl Settings {
@@ -69,141 +37,7 @@ impl Settings {
     }
 }
 
-/// In a group, `tls { ... }` stands for the settings of a listener's TLS; what follows them is in the braces.
-macro_rules! settings {
-    (
-        { $($(#[doc = $top_doc:literal])+ $top:ident: $Top:ty = $top_default:literal, $top_range:expr;)+ }
-        $(
-            $(#[doc = $group_doc:literal])+
-            $group:ident: $Group:ident {
-                $($(#[doc = $doc:literal])+ $field:ident: $Type:ty = $default:literal, $range:expr;)+
-            }
-            $($tls:ident {
-                $($(#[doc = $doc_2:literal])+ $field_2:ident: $Type_2:ty = $default_2:literal, $range_2:expr;)*
-            })?
-        )+
-    ) => {
-        /// Every setting, checked.
-        #[derive(Clone, Debug, PartialEq, Eq)]
-        pub struct Settings {
-            $($(#[doc = $top_doc])+ pub $top: $Top,)+
-            $($(#[doc = $group_doc])+ pub $group: $Group,)+
-        }
-
-        $(
-            $(#[doc = $group_doc])+
-            #[derive(Clone, Debug, PartialEq, Eq)]
-            pub struct $Group {
-                $($(#[doc = $doc])+ pub $field: $Type,)+
-                $(
-                    /// The listener's TLS.
-                    pub $tls: TlsSettings,
-                    $($(#[doc = $doc_2])+ pub $field_2: $Type_2,)*
-                )?
-            }
-        )+
-
-        /// All settings, in the order of the reference page.
-        pub static TABLE: &[Setting] = &[
-            $(settings!(@row $Top, stringify!($top), concat!($($top_doc),+), $top_default, $top_range),)+
-            $(
-                $(settings!(
-                    @row $Type, concat!(stringify!($group), ".", stringify!($field)), concat!($($doc),+), $default, $range
-                ),)+
-                $(
-                    settings!(@file concat!(stringify!($group), ".", stringify!($tls), "_certificate"), CERTIFICATE),
-                    settings!(@file concat!(stringify!($group), ".", stringify!($tls), "_key"), KEY),
-                    settings!(@file concat!(stringify!($group), ".", stringify!($tls), "_client_ca"), CLIENT_CA),
-                    $(settings!(
-                        @row $Type_2, concat!(stringify!($group), ".", stringify!($field_2)), concat!($($doc_2),+),
-                        $default_2, $range_2
-                    ),)*
-                )?
-            )+
-        ];
-
-        /// The tables of the file that hold settings, with what they are about.
-        pub static GROUPS: &[(&str, &str)] = &[$((stringify!($group), concat!($($group_doc),+)),)+];
-
-        impl Settings {
-            pub(super) fn resolve(resolver: &mut Resolver<'_>) -> Self {
-                Self {
-                    $($top: resolver.value(stringify!($top), $top_default, &$top_range),)+
-                    $($group: $Group {
-                        $($field: resolver.value(
-                            concat!(stringify!($group), ".", stringify!($field)), $default, &$range
-                        ),)+
-                        $(
-                            $tls: TlsSettings::resolve(resolver, [
-                                concat!(stringify!($group), ".", stringify!($tls), "_certificate"),
-                                concat!(stringify!($group), ".", stringify!($tls), "_key"),
-                                concat!(stringify!($group), ".", stringify!($tls), "_client_ca"),
-                            ]),
-                            $($field_2: resolver.value(
-                                concat!(stringify!($group), ".", stringify!($field_2)), $default_2, &$range_2
-                            ),)*
-                        )?
-                    },)+
-                }
-            }
-
-            /// Path and value of every setting, secrets redacted, in the table's order.
-            #[must_use]
-            pub fn show(&self) -> Vec<(&'static str, String)> {
-                let mut shown = Vec::with_capacity(TABLE.len());
-                $(shown.push(Value::show(&self.$top));)+
-                $(
-                    $(shown.push(Value::show(&self.$group.$field));)+
-                    $(
-                        shown.extend(self.$group.$tls.files().map(Value::show));
-                        $(shown.push(Value::show(&self.$group.$field_2));)*
-                    )?
-                )+
-                TABLE.iter().map(|setting| setting.path).zip(shown).collect()
-            }
-
-            /// The settings that differ, with both values: `log.level info -> debug`. Of secrets, that they do.
-            #[must_use]
-            pub fn differences(&self, other: &Self) -> Vec<String> {
-                let shown = |settings: &Self, path: &str| {
-                    let found = settings.show().into_iter().find(|(shown, _)| *shown == path);
-                    found.map(|(_, value)| value).unwrap_or_default()
-                };
-                let differing = self.differing(other).into_iter();
-                differing.map(|path| format!("{path} {} -> {}", shown(self, path), shown(other, path))).collect()
-            }
-
-            fn differing(&self, other: &Self) -> Vec<&'static str> {
-                let mut differs = Vec::with_capacity(TABLE.len());
-                $(differs.push(self.$top != other.$top);)+
-                $(
-                    $(differs.push(self.$group.$field != other.$group.$field);)+
-                    $(
-                        let files = self.$group.$tls.files().into_iter().zip(other.$group.$tls.files());
-                        differs.extend(files.map(|(own, other)| own != other));
-                        $(differs.push(self.$group.$field_2 != other.$group.$field_2);)*
-                    )?
-                )+
-                let paths = TABLE.iter().map(|setting| setting.path).zip(differs);
-                paths.filter_map(|(path, differs)| differs.then_some(path)).collect()
-            }
-        }
-    };
-    (@file $path:expr, $doc:expr) => { settings!(@row Option<PathBuf>, $path, $doc, "", ()) };
-    (@row $Type:ty, $path:expr, $doc:expr, $default:expr, $range:expr) => {
-        Setting {
-            path: $path,
-            doc: $doc,
-            default: $default,
-            flag: <$Type as Value>::FLAG,
-            types: <$Type as Value>::TYPES,
-            accepted: || <$Type as Value>::accepted(&$range),
-            schema: || <$Type as Value>::schema(&$range),
-        }
-    };
-}
-
-settings! {
+tidegate_settings::settings! {
     {
         /// Where counters live: in this process, in Redis or in PostgreSQL.
         store: Store = "memory", ();
@@ -312,7 +146,7 @@ settings! {
         /// How many renamed files are kept.
         keep: u32 = "5", 0..=1_000;
         /// Which requests have a line: `ROUTE/STATUS=PERCENT`, of which the first that fits decides. `*` is any route or status, `5xx` a class of statuses. A request that no rule fits has one.
-        sample: Vec<SampleRule> = "", ();
+        sample: Vec<LoggedShare> = "", ();
     }
 
     /// The TCP edge. Its listeners are `[[edge.listener]]`, its backends `[[edge.backend]]`, and `[[edge.place]]` says where clients are.
@@ -328,11 +162,11 @@ settings! {
         /// Token of backends that register, called `edge`, with the scopes `read` and `configure` at the registration API alone. Without any token, requests need none.
         api_token: Option<Secret> = "", 16;
         /// Networks of the addresses that may register. None: any, but for loopback addresses, which may if the API listens on one, and link-local ones, which never may.
-        api_allowed: Vec<Network> = "", ();
+        api_allowed: Vec<AllowedNetwork> = "", ();
         /// Address of the server of names, by UDP and TCP, which listens where there is an `[[edge.listener]]`; `"off"` or an empty text: nowhere.
         dns_listen: Option<SocketAddr> = "", ();
         /// Networks whose questions about names are answered, beside this machine's own.
-        dns_allowed: Vec<Network> = "", ();
+        dns_allowed: Vec<AllowedNetwork> = "", ();
         /// Addresses at which clients reach this node, as `REGION.pops.internal` has them at all nodes. None: those that its listeners are on, but for `0.0.0.0` and `[::]`, which are no address of one machine.
         advertise: Vec<IpAddr> = "", ();
         /// How long the addresses of a backend's name are used before the system is asked again, where the servers of `/etc/resolv.conf` do not say how long they hold (the TTL; at least 1 s and at most an hour of it counts).
@@ -380,11 +214,11 @@ settings! {
         /// Most series that a client may have: names with their tags. A line of one more is refused by name, and those that it has go on; one that is silent for one to two hours makes room. One of a hundred new ones may pass beyond the limit. 0: no limit.
         series_per_client: u32 = "0", 0..=1_000_000;
         /// Where alerts are told, in the form of Alertmanager's second API: `http://alertmanager:9093/api/v2/alerts`. Without it they are only shown by `GET /v1/intake/alerts` and as metrics.
-        alert_webhook: Option<EndpointUrl> = "", ();
+        alert_webhook: Option<WebhookUrl> = "", ();
         /// Address of StatsD, over UDP and TCP; `"off"` or an empty text: there is none. 8125 is the customary port. It knows no tokens, so a public address needs `intake.statsd_allowed`.
         statsd_listen: Option<SocketAddr> = "", ();
         /// Networks, beside this machine, that may send by StatsD.
-        statsd_allowed: Vec<Network> = "", ();
+        statsd_allowed: Vec<AllowedNetwork> = "", ();
     }
     tls {
     }

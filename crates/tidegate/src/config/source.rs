@@ -4,8 +4,9 @@ use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use super::document::MAX_FILE_BYTES;
-use super::resolve::TOKEN_FILE_VARIABLE;
+use tidegate_settings::document::MAX_FILE_BYTES;
+use tidegate_settings::resolve::TOKEN_FILE_VARIABLE;
+
 use super::{Environment, File, Flags, Loaded, Mistakes, load, token_file};
 
 /// What people call the file. It is never read unasked: what a folder happens to have must not change what is in force.

@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use serde_json::{Map, Value as Json, json};
 use tidegate_net::tls::{self, NamedCertificates, PairFiles, Tls, TlsConfig, TlsError, TlsFile, TlsFiles};
+use tidegate_settings::mistake::{Found, Mistake};
+use tidegate_settings::table::TlsSettings;
 
 use super::file_stamp::{Stamp, stamp};
-use super::listener::{ListenerTls, ServiceListener, TlsSource, listeners, origin_of};
-use super::mistake::{Found, Mistake};
+use super::listener::{Listener, ListenerTls, ServiceListener, TlsSource, listeners, origin_of};
 use super::secured::{Secured, TlsMistake};
-use super::settings::TlsSettings;
 use super::{Config, Loaded};
 
 /// A certificate that is good for less than this is worth a warning.
@@ -31,8 +31,20 @@ pub(crate) fn stamps(TlsFiles { pair, named, client_ca, .. }: &TlsFiles) -> Vec<
 /// # Errors
 /// For each listener the first file that cannot be used.
 pub fn load_tls(config: &Config, named: &NamedCertificates) -> Result<Vec<Secured>, Vec<TlsMistake>> {
+    load_tls_of(config, named, |_| true)
+}
+
+/// As [`load_tls`], of some listeners.
+///
+/// # Errors
+/// For each of them the first file that cannot be used.
+pub(crate) fn load_tls_of(
+    config: &Config,
+    named: &NamedCertificates,
+    is_asked: impl Fn(Listener) -> bool,
+) -> Result<Vec<Secured>, Vec<TlsMistake>> {
     let (mut loaded, mut mistakes) = (Vec::new(), Vec::new());
-    for ServiceListener { listener, tls, .. } in listeners(config) {
+    for ServiceListener { listener, tls, .. } in listeners(config).filter(|it| is_asked(it.listener)) {
         let Some(ListenerTls { source, protocols }) = tls else { continue };
         let (files, has_acme, passed) = match source {
             TlsSource::Settings(tls) => (files(tls), false, Vec::new()),

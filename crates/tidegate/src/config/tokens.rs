@@ -7,14 +7,15 @@
 use serde_json::{Value as Json, json};
 use tidegate_access::tokens::{Credential, MAX_TOKENS, Scope, Tokens};
 use tidegate_net::tls;
+use tidegate_settings::document::Document;
+use tidegate_settings::mistake::{Found, MAX_MISTAKES, Mistake, path};
+use tidegate_settings::table::TlsSettings;
+use tidegate_settings::value::shown;
 
 use super::access::Access;
-use super::document::Document;
 use super::listener::{Listener, ServiceListener};
-use super::mistake::{Found, MAX_MISTAKES, Mistake, path};
 use super::service::{ServiceConfig, Table};
-use super::settings::{Settings, TlsSettings};
-use super::value::shown;
+use super::settings::Settings;
 
 /// Names that stand for the tokens of the settings, and for clients that needed no token.
 const TAKEN: [&str; 5] = ["admin", "default", "edge", "grpc", "local"];

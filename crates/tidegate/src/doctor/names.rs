@@ -83,7 +83,7 @@ fn wanted(config: &Config) -> BTreeMap<String, String> {
         add(&backend.target, format!("backend {:?} of the edge", backend.name));
     }
     if let Some(url) = &config.settings.intake.alert_webhook {
-        add(url.target(), "intake.alert_webhook".to_owned());
+        add(url.0.target(), "intake.alert_webhook".to_owned());
     }
     if let Some(url) = &config.settings.telemetry.endpoint {
         add(url.0.target(), "telemetry.endpoint".to_owned());

@@ -11,7 +11,7 @@ use tidegate_gateway::access_log::{
 };
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::config::{self, LineFormat, LogPlace};
+use crate::config::{self, LineFormat, LogPlace, LoggedShare};
 
 /// How long the end of the process waits for a disk that does not take the last lines.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -30,7 +30,8 @@ impl config::AccessLog {
             LineFormat::Json => Format::Json,
             LineFormat::Combined => Format::Combined,
         };
-        Some(AccessLogSettings { destination, format, rules: self.sample.clone() })
+        let rules = self.sample.iter().map(|LoggedShare(rule)| rule.clone()).collect();
+        Some(AccessLogSettings { destination, format, rules })
     }
 }
 

@@ -4,6 +4,7 @@
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use http::{HeaderMap, Uri};
 use serde_json::{Value, json};
@@ -20,8 +21,10 @@ use tidegate_control::Configuration;
 use tidegate_limiter::engine::Engine;
 use tidegate_limiter::http::{ApiSettings, Decisions, Service, described};
 use tidegate_net::accept::Gate;
+use tidegate_net::drain::Drain;
 use tidegate_net::http::{HttpConfig, Server};
 use tidegate_net::listen::Listeners;
+use tidegate_net::runtime::Cores;
 use tidegate_net::stats::Stats;
 
 use super::breakers::GatewayBreakers;
@@ -36,6 +39,9 @@ use super::intake::ServedIntake;
 use super::intake_reader::IntakeReader;
 use super::last_warnings::OfThisProcess;
 use super::limits::EngineLimits;
+use super::listeners::{
+    DeclaredListener, ListenerTerms, Listening, SecuredListeners, ServeListener, WantedListener,
+};
 use super::proxies::ServedGateway;
 use super::routes::{FIRST_API_ROUTE, ListenerApi, Routes, names};
 use super::saturation::Runs;
@@ -43,7 +49,7 @@ use super::standalone::{Standalone, tls_of};
 use super::tokens::ListenerTokens;
 use super::traces::KeptTraces;
 use super::{StartError, permits_of_a_listener, whole};
-use crate::config::{Config, Listener, Secured, Settings};
+use crate::config::{Config, Listener, Secured, Settings, TlsSettings};
 
 /// Connections over the limit for the operator's pages, on each HTTP listener. Each lives for seconds.
 const OPERATION_CONNECTIONS: usize = 64;
@@ -75,6 +81,12 @@ impl HttpSockets {
     pub(super) fn addresses(&self) -> (SocketAddr, Option<SocketAddr>) {
         (self.http.address(), self.admin.as_ref().map(Listeners::address))
     }
+
+    /// Each, with the listener whose they are.
+    pub(super) fn bound(self) -> Vec<(Listener, Listeners)> {
+        let admin = self.admin.map(|admin| (Listener::ADMIN, admin));
+        [(Listener::HTTP, self.http)].into_iter().chain(admin).collect()
+    }
 }
 
 /// What answers on the HTTP listeners.
@@ -88,29 +100,69 @@ pub(super) struct Apis {
 /// What answers on one of them.
 struct ApiSide {
     routes: ApiRoutes,
-    listeners: Listeners,
     stats: Arc<Stats>,
 }
 
 impl ApiSide {
-    fn new(routes: ApiRoutes, listeners: Listeners, cores: usize) -> Self {
+    fn new(routes: ApiRoutes, cores: usize) -> Self {
         let stats = Arc::new(Stats::new(cores, &names(&routes)));
-        Self { routes, listeners, stats }
+        Self { routes, stats }
     }
 
-    /// The server of this side, within the bounds of `gate`.
+    /// What serves this side, within the bounds of `gate`.
     fn serve(
         self,
         api: impl FnOnce(ApiRoutes) -> ListenerApi,
         operator: &Arc<Operator>,
         gate: &Gate,
         config: HttpConfig,
-    ) -> (Server<Routes>, Listeners) {
+    ) -> ApiListener {
         let permits = permits_of_a_listener(gate).with_operation(OPERATION_CONNECTIONS);
         let gate = Gate { permits, stats: self.stats, ..gate.clone() };
         let names = names(&self.routes);
         let routes = Routes::new(api(self.routes), operator.clone(), names);
-        (Server::new(routes, config, gate), self.listeners)
+        ApiListener { routes, config, gate, console: None }
+    }
+}
+
+/// The APIs with all that they need, as they come to their listeners. Whether the admin API has one of its own is decided
+/// at the start: its routes are at the decision API's listener otherwise.
+#[derive(Debug)]
+pub(super) struct ListeningApis {
+    http: Arc<ApiListener>,
+    admin: Option<Arc<ApiListener>>,
+}
+
+impl Listening for ListeningApis {
+    fn wanted(&self, config: &Config) -> Vec<WantedListener> {
+        let wanted = |listener, address, tls: &TlsSettings, server: &Arc<ApiListener>| WantedListener {
+            declared: DeclaredListener { listener, address, terms: ListenerTerms::Settings(tls.clone()) },
+            server: server.clone(),
+        };
+        let (http, admin) = (&config.settings.http, &config.settings.admin);
+        let apart = self.admin.as_ref().zip(admin.listen);
+        let apart = apart.map(|(server, address)| wanted(Listener::ADMIN, address, &admin.tls, server));
+        [wanted(Listener::HTTP, http.listen, &http.tls, &self.http)].into_iter().chain(apart).collect()
+    }
+}
+
+/// What answers on a listener of HTTP.
+#[derive(Debug)]
+struct ApiListener {
+    routes: Routes,
+    config: HttpConfig,
+    gate: Gate,
+    /// The guard of the console's sessions, if the console is here.
+    console: Option<Arc<Guard>>,
+}
+
+impl ServeListener for ApiListener {
+    fn serve(&self, sockets: Listeners, drain: Drain, cores: &Cores) {
+        if let Some(guard) = &self.console {
+            guard.secure_cookies.store(sockets.has_tls(), Ordering::Relaxed);
+        }
+        let gate = Gate { drain, ..self.gate.clone() };
+        Server::new(self.routes.clone(), self.config.clone(), gate).start(cores, sockets);
     }
 }
 
@@ -128,7 +180,7 @@ impl Tools {
     pub(super) fn new(
         settings: &Settings,
         configuration: &Configuration,
-        tls: &[Secured],
+        secured: &SecuredListeners,
         acme: Option<&Arc<Acme>>,
         gateway: &Arc<ServedGateway>,
     ) -> Self {
@@ -136,7 +188,7 @@ impl Tools {
             intake: Arc::default(),
             load: ServerLoad::new(configuration.clone()),
             runs: Arc::new(Runs::new(&settings.data_dir)),
-            certificates: Arc::new(NodeCertificates::new(tls, acme, gateway)),
+            certificates: Arc::new(NodeCertificates::new(secured, acme, gateway)),
             history: Arc::default(),
         }
     }
@@ -175,15 +227,14 @@ impl<'a> Shown<'a> {
 }
 
 impl Apis {
-    pub(super) fn new(config: &Config, shown: &Shown<'_>, sockets: HttpSockets, cores: usize) -> Self {
+    pub(super) fn new(config: &Config, shown: &Shown<'_>, cores: usize) -> Self {
         let settings = &config.settings;
         let Shown { engine, configuration, gateway, edge, tools, standalone, tokens, events } = *shown;
-        let has_tls = sockets.admin.as_ref().unwrap_or(&sockets.http).has_tls();
         let guard = Arc::new(Guard {
             tokens: tokens.http.clone(),
             origins: origins(settings),
             sessions: Sessions::default(),
-            secure_cookies: has_tls,
+            secure_cookies: AtomicBool::default(),
         });
         let decisions = Decisions::new(engine.clone(), guard.clone(), api_settings(settings));
         let limits =
@@ -214,18 +265,17 @@ impl Apis {
         let [documents, others] = admin::described();
         let more: Vec<Value> = standalone.iter().map(|service| service.described()).collect();
         let page = |described: Vec<_>| openapi::routes(openapi::document(described), &guard);
-        let HttpSockets { http, admin } = sockets;
-        let (http, admin) = match admin {
+        let (http, admin) = match settings.admin.listen {
             None => {
                 let page = page([vec![described(), documents, others], more].concat());
-                (ApiSide::new(decisions.routes().with(admin_routes).with(page), http, cores), None)
+                (ApiSide::new(decisions.routes().with(admin_routes).with(page), cores), None)
             }
-            Some(admin) => {
+            Some(_) => {
                 let routes = decisions.routes().with(page(vec![described()]));
                 // Explanations are made of the decision service's schemas.
                 let schemas = json!({ "components": described()["components"] });
                 let admin_routes = admin_routes.with(page([vec![documents, others, schemas], more].concat()));
-                (ApiSide::new(routes, http, cores), Some(ApiSide::new(admin_routes, admin, cores)))
+                (ApiSide::new(routes, cores), Some(ApiSide::new(admin_routes, cores)))
             }
         };
         Self { guard, decisions, http, admin }
@@ -250,13 +300,8 @@ impl Apis {
         }
     }
 
-    /// The servers, within the bounds of `gate`.
-    pub(super) fn serve(
-        self,
-        settings: &Settings,
-        operator: Operator,
-        gate: &Gate,
-    ) -> Vec<(Server<Routes>, Listeners)> {
+    /// What serves them, within the bounds of `gate`.
+    pub(super) fn serve(self, settings: &Settings, operator: Operator, gate: &Gate) -> ListeningApis {
         let Self { guard, decisions, http, admin } = self;
         let readers = guard.clone();
         let is_reader =
@@ -265,10 +310,11 @@ impl Apis {
         let max_body_bytes = whole(settings.limits.body_bytes);
         let api = |routes| Api::new(routes, guard.clone(), FIRST_API_ROUTE, max_body_bytes);
         let decide = |routes| ListenerApi::Decisions(Service::new(decisions, api(routes)));
-        let http = http.serve(decide, &operator, gate, http_config(settings));
+        let mut http = http.serve(decide, &operator, gate, http_config(settings));
         let manage = |routes| ListenerApi::Admin(api(routes));
-        let admin = admin.map(|side| side.serve(manage, &operator, gate, http_config(settings)));
-        [http].into_iter().chain(admin).collect()
+        let mut admin = admin.map(|side| side.serve(manage, &operator, gate, http_config(settings)));
+        admin.as_mut().unwrap_or(&mut http).console = Some(guard.clone());
+        ListeningApis { http: Arc::new(http), admin: admin.map(Arc::new) }
     }
 }
 

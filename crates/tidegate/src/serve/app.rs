@@ -10,17 +10,16 @@ use tidegate_limiter::engine::Engine;
 use tidegate_net::drain::Drain;
 use tidegate_net::runtime::Pulse;
 
-use super::{Addresses, App, EdgeAddresses, ListenerTokens, Snapshots};
-use crate::config::Secured;
+use super::{Addresses, App, EdgeAddresses, ListenerTokens, SecuredListeners, Snapshots};
 
 impl App {
-    /// Where each protocol listens, with the real ports.
+    /// Where each protocol listened at the start, with the real ports.
     #[must_use]
     pub fn addresses(&self) -> Addresses {
         self.addresses
     }
 
-    /// Where the gateway listens, with the real ports.
+    /// Where the gateway listened at the start, with the real ports.
     #[must_use]
     pub fn gateway_addresses(&self) -> &[SocketAddr] {
         &self.gateway_addresses
@@ -62,16 +61,16 @@ impl App {
         &self.tokens
     }
 
-    /// The listeners that have TLS.
+    /// The listeners that have TLS at present.
     #[must_use]
-    pub fn tls(&self) -> &[Secured] {
-        &self.tls
+    pub fn secured(&self) -> &SecuredListeners {
+        self.listeners.secured()
     }
 
     /// The gateway's access log, if there is one.
     #[must_use]
     pub fn access_log(&self) -> Option<Arc<AccessLog>> {
-        self.access_log.clone()
+        self.gateway.access_log().cloned()
     }
 
     /// Whether the cores still run their tasks.

@@ -13,27 +13,31 @@ use tidegate_net::clock::wall;
 use tidegate_net::tls::FileCertificate;
 use tidegate_upstream::client_pair::ClientCertificate;
 
+use super::listeners::SecuredListeners;
 use super::proxies::ServedGateway;
-use crate::config::Secured;
 
 /// The listeners that have TLS, what orders certificates for some of them, and the gateway whose upstreams may have some.
 #[derive(Debug)]
 pub(super) struct NodeCertificates {
-    secured: Vec<Secured>,
+    secured: SecuredListeners,
     acme: Option<Arc<Acme>>,
     gateway: Arc<ServedGateway>,
 }
 
 impl NodeCertificates {
-    pub(super) fn new(secured: &[Secured], acme: Option<&Arc<Acme>>, gateway: &Arc<ServedGateway>) -> Self {
-        Self { secured: secured.to_vec(), acme: acme.cloned(), gateway: Arc::clone(gateway) }
+    pub(super) fn new(
+        secured: &SecuredListeners,
+        acme: Option<&Arc<Acme>>,
+        gateway: &Arc<ServedGateway>,
+    ) -> Self {
+        Self { secured: secured.clone(), acme: acme.cloned(), gateway: Arc::clone(gateway) }
     }
 
     /// Those of files, each once with all listeners that show it. A file that is read again may be in force at one listener before
     /// another: then it is there twice.
     fn of_files(&self) -> Vec<(u64, Value)> {
         let mut listeners: BTreeMap<FileCertificate, Vec<String>> = BTreeMap::new();
-        for it in &self.secured {
+        for it in self.secured.now() {
             for certificate in it.tls.of_files() {
                 let shown_by = listeners.entry(certificate).or_default();
                 if shown_by.last() != Some(&it.listener.label()) {
@@ -53,7 +57,8 @@ impl NodeCertificates {
     /// Those of orders; names without a certificate come first.
     fn of_orders(&self) -> Vec<(u64, Value)> {
         let Some(acme) = &self.acme else { return Vec::new() };
-        let showing = self.secured.iter().filter(|it| it.tls.shows_ordered());
+        let secured = self.secured.now();
+        let showing = secured.iter().filter(|it| it.tls.shows_ordered());
         let listeners: Vec<String> = showing.map(|it| it.listener.label()).collect();
         let shown =
             acme.status().into_iter().map(|CertificateStatus { name, not_after, trouble, .. }| {

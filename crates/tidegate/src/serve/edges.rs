@@ -38,7 +38,7 @@ use super::connection_limits::ConnectionLimits;
 use super::registrations::{ByToken, ControlStore};
 use super::standalone::{BoundService, Door};
 use crate::config::watch::Change;
-use crate::config::{Config, Listener, OnMissingPolicy, Stamp, stamp};
+use crate::config::{AllowedNetwork, Config, Listener, OnMissingPolicy, Stamp, stamp};
 
 /// How often the file of the database is looked at.
 const DATABASE_POLL: Duration = Duration::from_secs(2);
@@ -194,7 +194,8 @@ impl EdgeServers {
         servers.own = if advertised.is_empty() { addresses(&made) } else { advertised.clone() };
         served.set_listeners(made);
         if servers.names.is_some() {
-            served.set_names(servers.own.clone(), &config.settings.edge.dns_allowed);
+            let allowed = AllowedNetwork::networks(&config.settings.edge.dns_allowed);
+            served.set_names(servers.own.clone(), &allowed);
         }
         Ok(servers)
     }
@@ -275,7 +276,7 @@ impl Api {
         let api = RegistrationApi {
             edge: Arc::clone(&served.edge),
             registry: Arc::clone(&registry),
-            rules: AddressRules { allowed: settings.api_allowed.clone(), allows_loopback },
+            rules: AddressRules { allowed: AllowedNetwork::networks(&settings.api_allowed), allows_loopback },
             admission: Arc::new(ByToken(door.tokens.edge.clone())),
         };
         let gate = door.gate(registration::TEMPLATES);

@@ -48,6 +48,9 @@ pub enum StartError {
     /// The access log.
     #[error("the access log cannot be written: {0} (access_log.to chooses another place)")]
     AccessLog(io::Error),
+    /// Second handles of the listening sockets.
+    #[error("there are no descriptors for the listeners: {0} (raise the limit of open files)")]
+    Descriptors(io::Error),
     /// Threads.
     #[error("cannot start the worker threads: {0}")]
     Threads(io::Error),

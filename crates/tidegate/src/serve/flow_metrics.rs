@@ -1,7 +1,7 @@
 //! Metrics of what each route's requests and each server of an upstream do: how many, how long, how many bytes.
 //!
-//! Bounds: [`MAX_APART`] routes and as many servers have series of their own, in the order of the configuration; those beyond
-//! are summed as `others`, so that the page keeps its size (fault 53). Names come from the configuration, never from clients.
+//! Bounds: [`tidegate_gateway::flow::MAX_APART`] routes and as many servers are counted apart, and all others together, so that the
+//! page keeps its size (fault 53). Names come from the configuration, never from clients.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,12 +11,6 @@ use tidegate_gateway::flow::{FlowTotals, RouteFlow, ServerFlow, TIME_BOUNDS};
 use tidegate_gateway::limits::Limits;
 use tidegate_gateway::service::Gateway;
 
-/// Routes, and servers, that have series of their own.
-const MAX_APART: usize = 200;
-
-/// The name of those beyond.
-const OTHERS: &str = "others";
-
 const CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
 
 /// What is counted of routes and servers. It is to be the last one of its page: where that is full, nothing else is cut.
@@ -25,46 +19,23 @@ pub(super) struct FlowMetrics<L>(pub(super) Arc<Gateway<L>>);
 
 impl<L: Limits> Family for FlowMetrics<L> {
     fn write(&self, families: &mut Families<'_>) -> fmt::Result {
-        let routes = apart(self.0.route_flows(), |RouteFlow { route, totals }| ([route.to_string()], totals));
-        let routes: Vec<_> =
-            routes.iter().map(|([route], totals)| ([("route", route.as_str())], *totals)).collect();
-        of_routes(&routes, families)?;
-        let servers = apart(self.0.server_flows(), |ServerFlow { upstream, server, totals }| {
-            ([upstream.to_string(), server], totals)
-        });
-        let servers: Vec<_> = servers
-            .iter()
-            .map(|([upstream, server], totals)| {
-                ([("upstream", upstream.as_str()), ("server", server.as_str())], *totals)
-            })
-            .collect();
-        of_servers(&servers, families)
+        let routes = self.0.route_flows();
+        of_routes(&routes.iter().map(labelled_route).collect::<Vec<_>>(), families)?;
+        let servers = self.0.server_flows();
+        of_servers(&servers.iter().map(labelled_server).collect::<Vec<_>>(), families)
     }
-}
-
-/// The first ones by their names, and all others together.
-fn apart<T, const N: usize>(
-    flows: Vec<T>,
-    named: impl Fn(T) -> ([String; N], FlowTotals),
-) -> Vec<([String; N], FlowTotals)> {
-    let mut flows = flows.into_iter().map(named);
-    let mut shown: Vec<_> = flows.by_ref().take(MAX_APART).collect();
-    let others = flows.reduce(|(names, mut totals), (_, more)| {
-        totals.add(&more);
-        (names, totals)
-    });
-    let Some((_, others)) = others else { return shown };
-    let names = [OTHERS; N].map(str::to_owned);
-    match shown.iter_mut().find(|(shown, _)| *shown == names) {
-        // A route has the name: of a page with a series twice, Prometheus takes nothing.
-        Some((_, totals)) => totals.add(&others),
-        None => shown.push((names, others)),
-    }
-    shown
 }
 
 /// Labels of a route or a server, and what was counted of it.
 type Labelled<'a, const N: usize> = ([(&'a str, &'a str); N], FlowTotals);
+
+fn labelled_route(flow: &RouteFlow) -> Labelled<'_, 1> {
+    ([("route", &*flow.route)], flow.totals)
+}
+
+fn labelled_server(flow: &ServerFlow) -> Labelled<'_, 2> {
+    ([("upstream", &*flow.upstream), ("server", flow.server.as_str())], flow.totals)
+}
 
 fn of_routes(routes: &[Labelled<'_, 1>], families: &mut Families<'_>) -> fmt::Result {
     let help = "Requests of a route by the class of the status that they were answered with";
@@ -87,6 +58,10 @@ fn of_routes(routes: &[Labelled<'_, 1>], families: &mut Families<'_>) -> fmt::Re
     let help = "Requests of a route whose limits were asked";
     families.counters("tidegate_route_limited_requests", help, |series| {
         routes.iter().try_for_each(|(route, totals)| series(route, totals.limited))
+    })?;
+    let help = "Requests of a route that a used-up limit denied";
+    families.counters("tidegate_route_denied_requests", help, |series| {
+        routes.iter().try_for_each(|(route, totals)| series(route, totals.denied))
     })?;
     let help = "Microseconds in which a route's requests waited for what their limits say";
     families.counters("tidegate_route_limit_microseconds", help, |series| {
@@ -139,29 +114,4 @@ fn seconds(nanos: u64) -> f64 {
     #[expect(clippy::cast_precision_loss, reason = "a metric's value is a double")]
     let nanos = nanos as f64;
     nanos / 1e9
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn fault_53_ten_thousand_routes_are_a_bounded_number_of_series() {
-        let totals = FlowTotals { by_class: [0, 1, 0, 0, 0], ..FlowTotals::default() };
-        let shown = apart((0..10_000).collect(), |number: u32| ([format!("r{number}")], totals));
-        assert_eq!(shown.len(), MAX_APART + 1);
-        let (names, others) = &shown[MAX_APART];
-        assert_eq!((names[0].as_str(), others.by_class[1]), (OTHERS, 10_000 - MAX_APART as u64));
-        assert_eq!(apart(vec![1_u32], |number| ([number.to_string()], totals)).len(), 1);
-    }
-
-    #[test]
-    fn a_route_that_is_called_others_makes_no_series_twice() {
-        let totals = FlowTotals { by_class: [0, 1, 0, 0, 0], ..FlowTotals::default() };
-        let name = |number: u32| if number == 7 { OTHERS.to_owned() } else { format!("r{number}") };
-        let shown = apart((0..300).collect(), |number: u32| ([name(number)], totals));
-        let others: Vec<_> = shown.iter().filter(|(names, _)| names[0] == OTHERS).collect();
-        assert_eq!((shown.len(), others.len()), (MAX_APART, 1));
-        assert_eq!(others[0].1.by_class[1], 300 - MAX_APART as u64 + 1);
-    }
 }

@@ -1,11 +1,14 @@
 //! The last hour of what the console draws, so that a page that opens at night shows the evening.
 //!
 //! Every ten seconds the metrics page is made, and of it are kept the numbers of a few families: what requests were answered,
-//! how long decisions took, what the intake took. They are kept as the page has them, sums since the process began, so that whoever
-//! reads them makes rates of them as of two readings of the page. Written to no disk: a process that begins anew has no past.
+//! how long decisions took, what the intake took, what the gateway and the edge did. They are kept as the page has them, sums since
+//! the process began, so that whoever reads them makes rates of them as of two readings of the page. Written to no disk: a process
+//! that begins anew has no past.
 //!
-//! Bounds: [`KEPT`] readings, of each [`MAX_SERIES`] numbers: 2 MB at most, in practice less than a quarter of that.
+//! Bounds: [`KEPT`] readings, of each [`MAX_SERIES`] numbers: 2 MB at most, in practice less than a quarter of that. What has a
+//! series for each listener is kept as one sum, so that hundreds of listeners leave no other series out.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -35,6 +38,28 @@ const DECISIONS: [&str; 5] = [
     "route=\"/v1/check\"",
     "RateLimit",
     "throttle\"",
+];
+
+/// A family of which sums are kept, and not each series.
+#[derive(Debug)]
+struct SummedFamily {
+    name: &'static str,
+    /// Series with this label and value are summed; all of them if it is empty.
+    of: &'static str,
+    /// The labels by whose values there are several sums. Their values are no text of users.
+    by: &'static [&'static str],
+}
+
+const SUMMED: [SummedFamily; 5] = [
+    SummedFamily {
+        name: "tidegate_http_requests_total",
+        of: "server=\"gateway\"",
+        by: &["server", "status"],
+    },
+    SummedFamily { name: "tidegate_edge_placed_total", of: "", by: &[] },
+    SummedFamily { name: "tidegate_edge_refused_total", of: "", by: &[] },
+    SummedFamily { name: "tidegate_edge_failed_attempts_total", of: "", by: &[] },
+    SummedFamily { name: "tidegate_edge_bytes_total", of: "", by: &["direction"] },
 ];
 
 /// The last hour.
@@ -89,16 +114,16 @@ impl KeptNumbers {
     fn add(&mut self, page: &str, at_unix_ms: u64) {
         let mut numbers = vec![0; self.places.len()];
         for (series, number) in page.lines().filter_map(read) {
-            let place = match self.places.get(series).copied() {
+            let place = match self.places.get(&*series).copied() {
                 Some(place) => place,
                 None if self.places.len() < MAX_SERIES => {
-                    self.places.insert(series.to_owned(), numbers.len());
+                    self.places.insert(series.into_owned(), numbers.len());
                     numbers.push(0);
                     numbers.len() - 1
                 }
                 None => continue,
             };
-            numbers[place] = number;
+            numbers[place] += number;
         }
         if self.readings.len() >= KEPT {
             self.readings.pop_front();
@@ -125,16 +150,41 @@ impl KeptNumbers {
     }
 }
 
-/// The series and the number of a line that is kept.
-fn read(line: &str) -> Option<(&str, u64)> {
-    let family = line.split_once('{')?.0;
+impl SummedFamily {
+    /// The sum that a series is part of; none if it is not summed.
+    fn sum(&self, labels: &str) -> Option<Cow<'static, str>> {
+        if !labels.contains(self.of) {
+            return None;
+        }
+        let named = |label: &&str| Some(format!("{label}=\"{}\"", value(labels, label)?));
+        let by: Vec<String> = self.by.iter().map(named).collect::<Option<_>>()?;
+        if by.is_empty() {
+            return Some(Cow::Borrowed(self.name));
+        }
+        Some(Cow::Owned(format!("{}{{{}}}", self.name, by.join(","))))
+    }
+}
+
+/// The value of a label. A value of another one has no bare quotation mark, so that it is not taken for it.
+fn value<'l>(labels: &'l str, label: &str) -> Option<&'l str> {
+    let (_, after) = labels.split_once(&format!("{label}=\""))?;
+    Some(after.split_once('"')?.0)
+}
+
+/// The series and the number of a line that is kept, or the sum that it is part of.
+fn read(line: &str) -> Option<(Cow<'_, str>, u64)> {
+    let (family, labels) = line.split_once('{')?;
+    if let Some(summed) = SUMMED.iter().find(|summed| summed.name == family) {
+        let (labels, number) = labels.rsplit_once(' ')?;
+        return Some((summed.sum(labels)?, number.parse().ok()?));
+    }
     let is_kept = WHOLE.contains(&family)
         || DURATIONS.contains(&family) && DECISIONS.iter().any(|decision| line.contains(*decision));
     if !is_kept {
         return None;
     }
     let (series, number) = line.rsplit_once(' ')?;
-    Some((series, number.parse().ok()?))
+    Some((Cow::Borrowed(series), number.parse().ok()?))
 }
 
 #[cfg(test)]
@@ -172,6 +222,48 @@ mod tests {
         let denied: Vec<u64> =
             series[2]["numbers"].as_array().unwrap()[..3].iter().map(|it| it.as_u64().unwrap()).collect();
         assert_eq!(denied, [0, 0, 2], "it was 0 before there was any");
+    }
+
+    #[test]
+    fn what_has_a_series_for_each_listener_or_route_is_one_sum_and_leaves_nothing_out() {
+        let mut kept = KeptNumbers::default();
+        let listeners = (0..MAX_SERIES).map(|port| {
+            let listener = format!("listener=\"127.0.0.1:{port}\"");
+            format!(
+                "tidegate_edge_placed_total{{{listener},by=\"score\"}} 2\n\
+                 tidegate_edge_placed_total{{{listener},by=\"affinity\"}} 1\n\
+                 tidegate_edge_bytes_total{{{listener},direction=\"to_backend\"}} 5\n\
+                 tidegate_edge_bytes_total{{{listener},direction=\"to_client\"}} 7\n"
+            )
+        });
+        let page = listeners.collect::<String>()
+            + r#"tidegate_http_requests_total{server="gateway",route="a \" status=\"1xx\"",status="2xx"} 3
+tidegate_http_requests_total{server="gateway",route="b",status="2xx"} 4
+tidegate_http_requests_total{server="gateway",route="b",status="5xx"} 1
+tidegate_http_requests_total{server="api",route="/v1/check",status="2xx"} 9
+"# + ALLOWED + " 8\n";
+        for at in [0, 10_000] {
+            kept.add(&page, at);
+        }
+        let told = kept.to_json();
+        let series = told["series"].as_array().unwrap().iter();
+        let numbers: HashMap<&str, &Value> =
+            series.map(|it| (it["series"].as_str().unwrap(), &it["numbers"])).collect();
+        let many = |each: usize| json!([each * MAX_SERIES, each * MAX_SERIES]);
+        let gateway =
+            |class: &str| format!(r#"tidegate_http_requests_total{{server="gateway",status="{class}"}}"#);
+        let expected = [
+            ("tidegate_edge_placed_total".to_owned(), many(3)),
+            (r#"tidegate_edge_bytes_total{direction="to_backend"}"#.to_owned(), many(5)),
+            (r#"tidegate_edge_bytes_total{direction="to_client"}"#.to_owned(), many(7)),
+            (gateway("2xx"), json!([7, 7])),
+            (gateway("5xx"), json!([1, 1])),
+            (ALLOWED.to_owned(), json!([8, 8])),
+        ];
+        for (name, sums) in &expected {
+            assert_eq!(numbers.get(name.as_str()), Some(&sums), "{name}: {told}");
+        }
+        assert_eq!(numbers.len(), expected.len(), "{told}");
     }
 
     #[test]

@@ -1,6 +1,5 @@
 //! The intake: its log, its listener, and what it asks of tokens and policies.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use http::{HeaderMap, Request, Response};
@@ -15,7 +14,7 @@ use tidegate_intake::forward::{self, Forwards, Topics};
 use tidegate_intake::limits::{Denial, LimitedBatch, Limits, LimitsAnswer, Ruling};
 use tidegate_intake::settings::IntakeSettings;
 use tidegate_intake::statsd::Statsd;
-use tidegate_intake::{ClientSeries, Intake, IntakeService, MetricLines, Parts, TEMPLATES};
+use tidegate_intake::{ClientSeries, Intake, MetricLines, Parts, TEMPLATES};
 use tidegate_limiter::answers;
 use tidegate_limiter::engine::{Ask, Engine};
 use tidegate_limiter::error::AskError;
@@ -23,18 +22,21 @@ use tidegate_limiter::http::quota_fields;
 use tidegate_log::{Clock as LogClock, Log, RealFiles};
 use tidegate_net::clock::{Clock, monotonic, wall};
 use tidegate_net::drain::Drain;
-use tidegate_net::http::{Body, HttpConfig, Server};
-use tidegate_net::listen::{ListenError, Listeners};
+use tidegate_net::http::{Body, HttpConfig};
+use tidegate_net::listen::ListenError;
 use tidegate_net::runtime::Cores;
 use tidegate_net::stats::Stats;
 
 use super::denials::denial;
+use super::intake_listener::ListeningIntake;
 use super::intake_metrics::{
     AlertMetrics, ForwardMetrics, IntakeMetrics, LogMetrics, SeriesMetrics, StatsdMetrics,
 };
 use super::standalone::{BoundService, Door};
 use super::{StartError, whole};
-use crate::config::{Config, IntakeCost, IntakeLists, Listener, OnMissingPolicy, Settings};
+use crate::config::{
+    AllowedNetwork, Config, IntakeCost, IntakeLists, Listener, OnMissingPolicy, Settings, WebhookUrl,
+};
 
 /// What policies know a batch by, beside its client: the attribute `resource`.
 const RESOURCE: &str = "metrics";
@@ -54,12 +56,12 @@ const ALERTS_CORE: usize = 0;
 /// The intake's folder in the data directory.
 pub(crate) const FOLDER: &str = "intake";
 
-/// An intake with its socket bound.
+/// An intake whose log is open.
 #[derive(Debug)]
 pub(super) struct ServedIntake {
     intake: Arc<Intake>,
     settings: IntakeSettings,
-    server: (Server<IntakeService>, Listeners),
+    listening: ListeningIntake,
     stats: Arc<Stats>,
     webhook: Webhook,
     statsd: Option<CountedStatsd>,
@@ -104,15 +106,16 @@ impl RunningIntake {
 }
 
 impl ServedIntake {
-    /// Opens the log and binds the listener, if there is to be one.
+    /// Opens the log and binds StatsD, if there is to be an intake.
     pub(super) fn bind(
         config: &Config,
         engine: &Arc<Engine>,
         door: &mut Door<'_>,
     ) -> Result<Option<Self>, StartError> {
         let settings = &config.settings;
-        let Some(address) = settings.intake.listen else { return Ok(None) };
-        let listeners = door.listeners(Listener::INTAKE, address)?;
+        if settings.intake.listen.is_none() {
+            return Ok(None);
+        }
         let log = open(settings)?;
         let counters = Arc::new(Counters::default());
         let policies: Vec<Arc<str>> =
@@ -124,7 +127,8 @@ impl ServedIntake {
             cost: settings.intake.cost,
             legacy_fields: settings.http.legacy_headers,
         };
-        let (alerts, webhook) = alerts(config.intake.alerts.clone(), settings.intake.alert_webhook.clone());
+        let webhook = settings.intake.alert_webhook.clone().map(|WebhookUrl(url)| url);
+        let (alerts, webhook) = alerts(config.intake.alerts.clone(), webhook);
         let series = Arc::new(ClientSeries::new(settings.intake.series_per_client.into(), *engine.clock()));
         let readiness = Readiness::new(door.gate.drain.clone());
         let intake = Arc::new(Intake::new(Parts {
@@ -151,14 +155,14 @@ impl ServedIntake {
             connection_bytes: HttpConfig::default().connection_bytes.max(2 * body_bytes),
             ..HttpConfig::default()
         };
-        let server = Server::new(IntakeService(Arc::clone(&intake)), config, gate);
+        let listening = ListeningIntake::new(&intake, config, gate);
         let settings = intake_settings(settings);
-        Ok(Some(Self { intake, settings, server: (server, listeners), stats, webhook, statsd, running }))
+        Ok(Some(Self { intake, settings, listening, stats, webhook, statsd, running }))
     }
 
-    /// Where it listens, with the real port.
-    pub(super) fn address(&self) -> SocketAddr {
-        self.server.1.address()
+    /// What serves its listener.
+    pub(super) fn listening(&self) -> ListeningIntake {
+        self.listening.clone()
     }
 
     /// What a second intake over its log is made of.
@@ -192,7 +196,6 @@ impl BoundService for ServedIntake {
     }
 
     fn start(self: Box<Self>, cores: &Cores) {
-        let (server, listeners) = self.server;
         let (clock, drain) = (self.intake.clock(), self.intake.drain());
         let seed = clock.tick().0;
         cores.spawn_on(ALERTS_CORE, self.webhook.run(clock, drain, seed));
@@ -200,7 +203,6 @@ impl BoundService for ServedIntake {
         if let Some((statsd, _)) = self.statsd {
             statsd.start(cores);
         }
-        server.start(cores, listeners);
     }
 }
 
@@ -217,7 +219,7 @@ fn statsd(
     let listeners = door.listeners(Listener::STATSD, address)?;
     let gate = door.gate::<&str>(&[]);
     let stats = Arc::clone(&gate.stats);
-    let allowed = settings.intake.statsd_allowed.clone();
+    let allowed = AllowedNetwork::networks(&settings.intake.statsd_allowed);
     let statsd = Statsd::bind(Arc::clone(intake), listeners, allowed, gate)
         .map_err(|source| StartError::Listen(ListenError::System { address, source }))?;
     tracing::info!(address = %statsd.address(), "StatsD over UDP and TCP");

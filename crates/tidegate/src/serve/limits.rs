@@ -9,7 +9,7 @@ use tidegate_algorithms::policy::Attributes;
 use tidegate_control::{Edit, Revision};
 use tidegate_limiter::documents::Policies;
 use tidegate_limiter::engine::Engine;
-use tidegate_limiter::http::{Stated, problem_of};
+use tidegate_limiter::http::{DecidedAttributes, Stated, problem_of};
 use tidegate_limiter::policy_set::OVERRIDE;
 use tidegate_limiter::simple;
 use tidegate_wire::bodies::{ConfigureBody, LimitsBody};
@@ -79,7 +79,9 @@ impl Limits for EngineLimits {
         limits: Option<&'a LimitsBody>,
     ) -> Answer<'a, Value> {
         Box::pin(async move {
-            let attributes = Attributes::new(attributes);
+            let read = DecidedAttributes::new(&self.0.set(), &Attributes::new(attributes), limits.is_some());
+            let pairs = read.pairs();
+            let attributes = Attributes::new(&pairs);
             let explained = match limits {
                 Some(limits) => self.0.explain_with(attributes, cost, listed, limits).await?,
                 None => {
@@ -93,13 +95,16 @@ impl Limits for EngineLimits {
     }
 
     fn resettable(&self, usage: &Usage<'_>) -> Resettable {
-        let found = self.0.resettable(&Attributes::new(usage.attributes), usage.policy);
+        let read = DecidedAttributes::new(&self.0.set(), &Attributes::new(usage.attributes), false);
+        let found = self.0.resettable(&Attributes::new(&read.pairs()), usage.policy);
         Resettable { reset: found.reset, not_reset: found.not_reset }
     }
 
     fn reset<'a>(&'a self, usage: &'a Usage<'a>) -> Answer<'a, ()> {
         Box::pin(async move {
-            let reset = self.0.reset(&Attributes::new(usage.attributes), usage.policy).await;
+            let read = DecidedAttributes::new(&self.0.set(), &Attributes::new(usage.attributes), false);
+            let pairs = read.pairs();
+            let reset = self.0.reset(&Attributes::new(&pairs), usage.policy).await;
             reset.map(drop).map_err(|error| problem_of(&error, Stated::Body))
         })
     }

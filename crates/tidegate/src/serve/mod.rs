@@ -32,6 +32,7 @@ mod gateway;
 mod history;
 mod inherited;
 mod intake;
+mod intake_listener;
 mod intake_metrics;
 mod intake_policies;
 mod intake_reader;
@@ -39,6 +40,7 @@ mod key_metrics;
 mod key_uses;
 mod last_warnings;
 mod limits;
+mod listeners;
 mod memory;
 mod operator;
 mod protocols;
@@ -69,8 +71,6 @@ use tidegate_admin::{ConfigurationStatus, Servers};
 use tidegate_certificates::Acme;
 use tidegate_control::{Configuration, Services, Snapshot};
 use tidegate_edge::documents::EdgeDocuments;
-use tidegate_gateway::access_log::AccessLog;
-use tidegate_gateway::analytics::Analytics;
 use tidegate_gateway::documents::Routes as GatewayRoutes;
 use tidegate_limiter::documents::Policies;
 use tidegate_limiter::engine::Engine;
@@ -80,14 +80,13 @@ use tidegate_net::accept::Gate;
 use tidegate_net::buffers::Buffers;
 use tidegate_net::clock::Clock;
 use tidegate_net::drain::{Drain, DrainTiming, Drained, Stage};
-use tidegate_net::http::Server;
 use tidegate_net::listen::Listeners;
 use tidegate_net::permits::Permits;
 use tidegate_net::runtime::{Cores, available_cores};
 use tidegate_net::stats::Stats;
 use tidegate_net::tls::NamedCertificates;
 
-use crate::config::{Access, Bytes, Config, Secured, Settings, load_tls};
+use crate::config::{Access, Bytes, Config, Listener, Settings, load_tls};
 pub use access_log::reopen;
 use apis::{Apis, HttpSockets, Shown, Tools};
 pub use counters::{Snapshots, lease_config};
@@ -102,6 +101,8 @@ pub(crate) use intake::FOLDER as INTAKE_FOLDER;
 use intake::{RunningIntake, ServedIntake};
 use intake_policies::IntakePolicies;
 use key_uses::KeyUses;
+pub use listeners::SecuredListeners;
+use listeners::{BoundSockets, ListenGround, Listening, OpenListeners};
 pub use memory::memory_warning;
 pub(crate) use memory::memory_warning_of;
 pub use protocols::Addresses;
@@ -109,7 +110,6 @@ use protocols::Protocols;
 use proxies::{Proxies, ServedGateway};
 pub use reload::apply;
 pub use rotation::rotate;
-use routes::Routes;
 pub use standalone::{BoundService, Door, HttpService, Standalone};
 use telemetry::Exporter;
 pub use tokens::ListenerTokens;
@@ -125,12 +125,10 @@ pub struct App {
     snapshots: Option<Snapshots>,
     status: ConfigurationStatus,
     tokens: ListenerTokens,
-    tls: Vec<Secured>,
-    access_log: Option<Arc<AccessLog>>,
+    listeners: OpenListeners,
+    gateway: Arc<ServedGateway>,
     acme: Option<Arc<Acme>>,
-    analytics: Option<Arc<Analytics>>,
     key_uses: Arc<KeyUses>,
-    http: Vec<(Server<Routes>, Listeners)>,
     others: Vec<Box<dyn BoundService>>,
     intake: Option<RunningIntake>,
     events: Events,
@@ -158,16 +156,12 @@ impl App {
         let tls = load_tls(config, &named).map_err(StartError::Tls)?;
         let mut inherited = Inherited::of_process(settings.runtime.share_ports)?;
         let sockets = HttpSockets::bind(settings, workers, &tls, &mut inherited)?;
-        let http_addresses = sockets.addresses();
         let cores = Cores::start(workers).map_err(StartError::Threads)?;
         let control = stored::open(settings, &cores, &sockets).inspect(stored::announce_altered)?;
-        let acme = acme::start(config, control.clone(), named)?;
-        let (tallies, mut clock, snapshots) = (Tallies::default(), Clock::start(), Snapshots::of(settings));
-        // In force until the configuration starts; no request is served before.
-        let set = PolicySet::assemble(Arc::default(), Snapshot::default(), &tallies);
-        let counters = counters::open(settings, snapshots.as_ref(), &mut clock, &cores)?;
-        let engine = Engine::new(set, tallies, counters, clock).on_no_match(settings.on_no_match.into());
-        let engine = Arc::new(engine);
+        let acme = acme::start(config, control.clone(), named.clone())?;
+        let secured = SecuredListeners::new(tls.clone());
+        let snapshots = Snapshots::of(settings);
+        let engine = engine(settings, snapshots.as_ref(), &cores)?;
         let tokens = ListenerTokens::new(Access::new(settings, &config.tokens));
         let verdicts = verdicts::shared(&control, &cores);
         let gateway = proxies::gateway(settings, &engine, &tokens, (&cores, verdicts.clone()))?;
@@ -177,25 +171,30 @@ impl App {
         let configuration = Configuration::start(control, services, &config.layers());
         let (drain, status) = (Drain::new(), ConfigurationStatus::new());
         let events = breakers::events(&engine, &gateway, &drain);
-        let tools = Tools::new(settings, &configuration, &tls, acme.as_ref(), &gateway);
+        let tools = Tools::new(settings, &configuration, &secured, acme.as_ref(), &gateway);
         let (parts, stored) = ((&gateway, &edge, &tools), (&configuration, &*standalone));
-        let shown = Shown::new(&engine, parts, stored, &tokens, &events);
-        let apis = Apis::new(config, &shown, sockets, cores.count());
+        let apis = Apis::new(config, &Shown::new(&engine, parts, stored, &tokens, &events), cores.count());
         let gate = gate(settings, &drain, apis.stats());
         let mut door = Door::new(settings, workers, (&gate, &tls, &tokens), &mut inherited);
-        let wired = (&engine, &gateway, &edge, acme.as_ref());
-        let (protocols, proxies, edges, ingestion) = bind(config, wired, &configuration, &mut door)?;
-        let bound = standalone::bind(&standalone, &mut door)?;
-        let servers = counted(apis.counted(), &[&protocols, &proxies, &edges], ingestion.as_ref(), &bound);
-        tools.look_at(ingestion.as_ref(), &servers);
+        let asked = (&engine, &gateway, &edge, acme.as_ref());
+        let wired = bind(config, asked, &configuration, sockets.bound(), &mut door)?;
+        let others = standalone::bind(&standalone, &mut door)?;
+        let servers = wired.counted(apis.counted(), &others);
+        tools.look_at(wired.ingestion.as_ref(), &servers);
         let (operator, exporter) = operator::operator(
             (engine.clone(), gateway.clone(), edge),
             (configuration.clone(), events.clone(), apis.guard().clone()),
             (drain.clone(), gate.buffers.clone()),
             (servers, &tools),
-            (&tls, acme.as_ref(), ingestion.as_ref()),
+            (secured.clone(), acme.as_ref(), wired.ingestion.as_ref()),
             (settings, status.clone()),
         )?;
+        let Wired { mut services, bound, edges, ingestion } = wired;
+        let addresses = Addresses::bound(settings, &bound);
+        let gateway_addresses = bound.addresses(Listener::gateway(0).server());
+        let ground = ListenGround::new(settings, workers, &drain, acme.is_some().then_some(named));
+        services.push(Box::new(apis.serve(settings, operator, &gate)));
+        let listeners = OpenListeners::new(ground, services, secured, config, bound)?;
         Ok(Self {
             key_uses: KeyUses::new(settings, gateway.keys(), configuration.control()),
             cores,
@@ -206,16 +205,14 @@ impl App {
             snapshots,
             status,
             tokens,
-            tls,
-            access_log: proxies.access_log(),
+            listeners,
             acme,
-            analytics: proxies.analytics(),
-            http: apis.serve(settings, operator, &gate),
-            gateway_addresses: proxies.addresses(),
+            gateway,
+            gateway_addresses,
             edge_addresses: edges.addresses(),
             intake: ingestion.as_ref().map(|it| it.running().clone()),
-            addresses: protocols.addresses(http_addresses, ingestion.as_ref().map(ServedIntake::address)),
-            others: together((protocols, proxies, edges, ingestion), bound),
+            addresses,
+            others: together(edges, ingestion, others),
             events,
             tools,
             exporter,
@@ -225,9 +222,9 @@ impl App {
     /// Begins to serve.
     pub fn start(&mut self) {
         self.key_uses.start(&self.cores);
-        for (server, listeners) in self.http.drain(..) {
-            server.start(&self.cores, listeners);
-        }
+        self.listeners.start(&self.cores);
+        let gateway = Arc::clone(&self.gateway);
+        self.cores.spawn_on(0, async move { gateway.maintain().await });
         for service in self.others.drain(..) {
             service.start(&self.cores);
         }
@@ -236,7 +233,7 @@ impl App {
         if let Some(acme) = self.acme.clone() {
             self.cores.spawn_on(0, async move { acme.run().await });
         }
-        if let Some(analytics) = self.analytics.clone() {
+        if let Some(analytics) = self.gateway.analytics().cloned() {
             let control = self.configuration.control().clone();
             self.cores.spawn_on(0, async move { analytics.keep(control).await });
         }
@@ -256,10 +253,11 @@ impl App {
     /// close. Returns when nothing is left to lose, or the deadline has passed.
     pub async fn stop(self) -> Drained {
         let (counters, clock) = (self.engine.counters(), self.engine.clock());
+        self.listeners.release();
         // At once, since a lease that has lapsed cannot be returned.
         let (drained, ()) = tokio::join!(self.drain.run(self.drain_timing), counters.drain(clock.now()));
         counters.drain(clock.now()).await;
-        if let Some(analytics) = &self.analytics
+        if let Some(analytics) = self.gateway.analytics()
             && let Err(error) = analytics.store(self.configuration.control()).await
         {
             tracing::warn!(%error, "the last counts of requests are lost: they cannot be stored");
@@ -277,7 +275,7 @@ impl App {
         if let Some(snapshots) = &self.snapshots {
             snapshots.save(&self.engine);
         }
-        if let Some(log) = &self.access_log {
+        if let Some(log) = self.gateway.access_log() {
             access_log::close(log);
         }
         drained
@@ -305,24 +303,58 @@ fn services(
     standalone.iter().fold(services, |services, it| it.documents(services))
 }
 
-/// The services that are wired by hand, bound.
-type Wired = (Protocols, Proxies, EdgeServers, Option<ServedIntake>);
+/// An engine without policies, which are in force once the configuration starts; no request is served before.
+fn engine(
+    settings: &Settings,
+    snapshots: Option<&Snapshots>,
+    cores: &Cores,
+) -> Result<Arc<Engine>, StartError> {
+    let (tallies, mut clock) = (Tallies::default(), Clock::start());
+    let set = PolicySet::assemble(Arc::default(), Snapshot::default(), &tallies);
+    let counters = counters::open(settings, snapshots, &mut clock, cores)?;
+    Ok(Arc::new(Engine::new(set, tallies, counters, clock).on_no_match(settings.on_no_match.into())))
+}
+
+/// The services that are wired by hand, with their sockets.
+struct Wired {
+    /// Those whose listeners come and go, but for the APIs.
+    services: Vec<Box<dyn Listening>>,
+    /// Theirs, and those of the APIs.
+    bound: BoundSockets,
+    edges: EdgeServers,
+    ingestion: Option<ServedIntake>,
+}
 
 /// What these ask: the engine, the gateway and the edge that are in force, and who fetches certificates.
 type Asked<'a> = (&'a Arc<Engine>, &'a Arc<ServedGateway>, &'a Arc<ServedEdge>, Option<&'a Arc<Acme>>);
 
+/// Binds all of them, beside the sockets `apis` that are bound already.
 fn bind(
     config: &Config,
     (engine, gateway, edge, acme): Asked<'_>,
     configuration: &Configuration,
+    apis: Vec<(Listener, Listeners)>,
     door: &mut Door<'_>,
 ) -> Result<Wired, StartError> {
-    Ok((
-        Protocols::bind(&config.settings, engine, door)?,
-        Proxies::bind(config, gateway, acme, door)?,
-        EdgeServers::bind(config, (edge, configuration, engine), door)?,
-        ServedIntake::bind(config, engine, door)?,
-    ))
+    let ingestion = ServedIntake::bind(config, engine, door)?;
+    let intake = ingestion.as_ref().map(|ingestion| Box::new(ingestion.listening()) as Box<dyn Listening>);
+    let mut services: Vec<Box<dyn Listening>> =
+        vec![Box::new(Protocols::new(engine, door)), Box::new(Proxies::new(gateway, acme, door))];
+    services.extend(intake);
+    let bound = BoundSockets::bind(apis, &services, config, door)?;
+    let edges = EdgeServers::bind(config, (edge, configuration, engine), door)?;
+    Ok(Wired { services, bound, edges, ingestion })
+}
+
+impl Wired {
+    /// `servers` and what all services count.
+    fn counted(&self, servers: Servers, standalone: &[Box<dyn BoundService>]) -> Servers {
+        let servers = self.services.iter().fold(servers, |servers, it| it.counted(servers));
+        let servers = self.bound.counted(servers);
+        let own = self.ingestion.as_ref().map(|it| it as &dyn BoundService);
+        let fixed = [&self.edges as &dyn BoundService].into_iter().chain(own);
+        fixed.chain(standalone.iter().map(|it| &**it)).fold(servers, |servers, it| it.counted(servers))
+    }
 }
 
 /// The services of `config` that ask nothing of the others.
@@ -341,28 +373,14 @@ fn gate(settings: &Settings, drain: &Drain, stats: Arc<Stats>) -> Gate {
     }
 }
 
-/// `servers` and what all of these services count.
-fn counted(
-    servers: Servers,
-    own: &[&dyn BoundService],
-    ingestion: Option<&ServedIntake>,
-    standalone: &[Box<dyn BoundService>],
-) -> Servers {
-    let own = own.iter().copied().chain(ingestion.map(|it| it as &dyn BoundService));
-    own.chain(standalone.iter().map(|it| &**it)).fold(servers, |servers, it| it.counted(servers))
-}
-
-/// All services that are bound, in the order in which they begin to serve.
+/// The services whose listeners stay, in the order in which they begin to serve.
 fn together(
-    (protocols, proxies, edges, ingestion): Wired,
+    edges: EdgeServers,
+    ingestion: Option<ServedIntake>,
     standalone: Vec<Box<dyn BoundService>>,
 ) -> Vec<Box<dyn BoundService>> {
-    let own: [Option<Box<dyn BoundService>>; 4] = [
-        Some(Box::new(protocols)),
-        Some(Box::new(proxies)),
-        Some(Box::new(edges)),
-        ingestion.map(|ingestion| Box::new(ingestion) as _),
-    ];
+    let own: [Option<Box<dyn BoundService>>; 2] =
+        [Some(Box::new(edges)), ingestion.map(|ingestion| Box::new(ingestion) as _)];
     own.into_iter().flatten().chain(standalone).collect()
 }
 

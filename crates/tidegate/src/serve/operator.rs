@@ -34,12 +34,13 @@ use super::flow_metrics::FlowMetrics;
 use super::intake::ServedIntake;
 use super::key_metrics::{IdentityMetrics, KeyMetrics};
 use super::last_warnings::OfThisProcess;
+use super::listeners::SecuredListeners;
 use super::proxies::ServedGateway;
 use super::saturation::RunMetrics;
 use super::telemetry::{Exporter, Telemetry, TelemetryMetrics};
 use super::traces::KeptTraces;
 use super::upstream_metrics::UpstreamMetrics;
-use crate::config::{Secured, Settings};
+use crate::config::Settings;
 
 /// What this program was built from.
 pub(super) const BUILD: BuildInfo =
@@ -51,7 +52,7 @@ pub(super) fn operator(
     (configuration, events, guard): (Configuration, Events, Arc<tidegate_access::guard::Guard>),
     (drain, buffers): (Drain, Buffers),
     (servers, tools): (Servers, &Tools),
-    (tls, acme, ingestion): (&[Secured], Option<&Arc<Acme>>, Option<&ServedIntake>),
+    (secured, acme, ingestion): (SecuredListeners, Option<&Arc<Acme>>, Option<&ServedIntake>),
     (settings, status): (&Settings, ConfigurationStatus),
 ) -> Result<(Operator, Option<Exporter>), StartError> {
     let mut metrics = Metrics::new();
@@ -66,10 +67,9 @@ pub(super) fn operator(
     metrics.register(HeldBytes { buffers });
     metrics.register(events);
     metrics.register(SessionCount(guard));
-    if !tls.is_empty() {
-        let named = tls.iter().map(|it| (it.listener.label(), it.tls.clone()));
-        metrics.register(Certificates { servers: named.collect() });
-    }
+    metrics.register(Certificates::new(move || {
+        secured.now().into_iter().map(|it| (it.listener.label(), it.tls)).collect()
+    }));
     if let Some(acme) = acme {
         metrics.register(AcmeMetrics(Arc::clone(acme)));
     }

@@ -3,33 +3,34 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use tidegate_access::tokens::TokensInForce;
 use tidegate_admin::Servers;
 use tidegate_limiter::engine::Engine;
 use tidegate_limiter::grpc;
 use tidegate_limiter::resp::{self, RespConfig};
+use tidegate_net::accept::Gate;
+use tidegate_net::drain::Drain;
 use tidegate_net::http::{HttpConfig, Server};
 use tidegate_net::listen::Listeners;
 use tidegate_net::runtime::Cores;
-use tidegate_net::stats::Stats;
 use tidegate_wire::rls::MAX_REQUEST_BYTES;
 
-use super::StartError;
-use super::standalone::{BoundService, Door};
-use crate::config::{Listener, Settings};
+use super::listeners::{
+    BoundSockets, DeclaredListener, ListenerTerms, Listening, ServeListener, WantedListener,
+};
+use super::standalone::{Door, ServerGate};
+use crate::config::{Config, Listener, Settings, TlsSettings};
 
-/// Servers with their sockets bound.
+/// What serves gRPC and RESP, each for itself, where there are listeners for them.
 #[derive(Debug)]
 pub(super) struct Protocols {
-    grpc: Option<ListeningServer<Server<grpc::GrpcService>>>,
-    resp: Option<ListeningServer<resp::Server>>,
-}
-
-/// A server, where it listens, and what it counts.
-#[derive(Debug)]
-struct ListeningServer<S> {
-    server: S,
-    listeners: Listeners,
-    stats: Arc<Stats>,
+    engine: Arc<Engine>,
+    grpc: ServerGate,
+    grpc_tokens: TokensInForce,
+    grpc_config: HttpConfig,
+    resp: ServerGate,
+    resp_tokens: TokensInForce,
+    resp_config: RespConfig,
 }
 
 /// Where each protocol's listener is, with the real port.
@@ -47,76 +48,109 @@ pub struct Addresses {
     pub intake: Option<SocketAddr>,
 }
 
-impl Protocols {
-    /// Binds every listener but HTTP's; each counts for itself.
-    pub(super) fn bind(
-        settings: &Settings,
-        engine: &Arc<Engine>,
-        door: &mut Door<'_>,
-    ) -> Result<Self, StartError> {
-        let grpc = match settings.grpc.listen {
-            Some(address) => {
-                let service =
-                    grpc::GrpcService::new(engine.clone(), door.gate.drain.clone(), door.tokens.grpc.clone());
-                let listeners = door.listeners(Listener::GRPC, address)?;
-                // Envoy sends what all of its clients write over a few connections: one client's long fields must not
-                // take the room of the others, whose requests Envoy would let through.
-                let config = HttpConfig {
-                    head_timeout: door.head_timeout,
-                    connection_bytes: 16 * MAX_REQUEST_BYTES,
-                    ..HttpConfig::default()
-                };
-                let gate = door.gate(grpc::TEMPLATES);
-                let stats = gate.stats.clone();
-                Some(ListeningServer { server: Server::new(service, config, gate), listeners, stats })
-            }
-            None => None,
-        };
-        let resp = match settings.resp.listen {
-            Some(address) => {
-                let listeners = door.listeners(Listener::RESP, address)?;
-                let config = RespConfig { command_timeout: door.head_timeout, ..RespConfig::default() };
-                let gate = door.gate(resp::TEMPLATES);
-                let stats = gate.stats.clone();
-                let server = resp::Server::new(engine, door.tokens.resp.clone(), config, gate);
-                Some(ListeningServer { server, listeners, stats })
-            }
-            None => None,
-        };
-        Ok(Self { grpc, resp })
-    }
-
-    /// Where everything listens: the decision API at `http`, the admin API at `admin` or there, too, and the
-    /// intake at `intake`.
-    pub(super) fn addresses(
-        &self,
-        (http, admin): (SocketAddr, Option<SocketAddr>),
-        intake: Option<SocketAddr>,
-    ) -> Addresses {
-        let grpc = self.grpc.as_ref().map(|grpc| grpc.listeners.address());
-        let resp = self.resp.as_ref().map(|resp| resp.listeners.address());
-        Addresses { http, admin, grpc, resp, intake }
+impl Addresses {
+    /// Those of the start.
+    pub(super) fn bound(settings: &Settings, bound: &BoundSockets) -> Self {
+        let listeners = [Listener::HTTP, Listener::ADMIN, Listener::GRPC, Listener::RESP, Listener::INTAKE];
+        let [http, admin, grpc, resp, intake] = listeners.map(|listener| bound.address(listener));
+        // Invariant: the decision API is always bound.
+        Self { http: http.unwrap_or(settings.http.listen), admin, grpc, resp, intake }
     }
 }
 
-impl BoundService for Protocols {
-    fn counted(&self, servers: Servers) -> Servers {
-        let servers = match &self.grpc {
-            Some(grpc) => servers.with(Listener::GRPC.server(), grpc.stats.clone()),
-            None => servers,
-        };
-        match &self.resp {
-            Some(resp) => servers.with_resp(Listener::RESP.server(), resp.stats.clone()),
-            None => servers,
+impl Protocols {
+    /// Of every protocol but HTTP; each counts for itself.
+    pub(super) fn new(engine: &Arc<Engine>, door: &Door<'_>) -> Self {
+        Self {
+            engine: Arc::clone(engine),
+            grpc: door.server_gate(grpc::TEMPLATES),
+            grpc_tokens: door.tokens.grpc.clone(),
+            // Envoy sends what all of its clients write over a few connections: one client's long fields must not
+            // take the room of the others, whose requests Envoy would let through.
+            grpc_config: HttpConfig {
+                head_timeout: door.head_timeout,
+                connection_bytes: 16 * MAX_REQUEST_BYTES,
+                ..HttpConfig::default()
+            },
+            resp: door.server_gate(resp::TEMPLATES),
+            resp_tokens: door.tokens.resp.clone(),
+            resp_config: RespConfig { command_timeout: door.head_timeout, ..RespConfig::default() },
         }
     }
 
-    fn start(self: Box<Self>, cores: &Cores) {
-        if let Some(ListeningServer { server, listeners, .. }) = self.grpc {
-            server.start_http2(cores, listeners);
-        }
-        if let Some(ListeningServer { server, listeners, .. }) = self.resp {
-            server.start(cores, listeners);
-        }
+    fn grpc(&self) -> Arc<dyn ServeListener> {
+        Arc::new(GrpcListener {
+            engine: Arc::clone(&self.engine),
+            tokens: self.grpc_tokens.clone(),
+            config: self.grpc_config.clone(),
+            gate: self.grpc.open(),
+        })
+    }
+
+    fn resp(&self) -> Arc<dyn ServeListener> {
+        Arc::new(RespListener {
+            engine: Arc::clone(&self.engine),
+            tokens: self.resp_tokens.clone(),
+            config: self.resp_config.clone(),
+            gate: self.resp.open(),
+        })
+    }
+}
+
+impl Listening for Protocols {
+    fn wanted(&self, config: &Config) -> Vec<WantedListener> {
+        let declared = |listener, address, tls: &TlsSettings| DeclaredListener {
+            listener,
+            address,
+            terms: ListenerTerms::Settings(tls.clone()),
+        };
+        let settings = &config.settings;
+        let grpc = settings.grpc.listen.map(|address| WantedListener {
+            declared: declared(Listener::GRPC, address, &settings.grpc.tls),
+            server: self.grpc(),
+        });
+        let resp = settings.resp.listen.map(|address| WantedListener {
+            declared: declared(Listener::RESP, address, &settings.resp.tls),
+            server: self.resp(),
+        });
+        grpc.into_iter().chain(resp).collect()
+    }
+
+    fn counted(&self, servers: Servers) -> Servers {
+        let servers = servers.with(Listener::GRPC.server(), self.grpc.stats());
+        servers.with_resp(Listener::RESP.server(), self.resp.stats())
+    }
+}
+
+/// Envoy's rate-limit service on a listener.
+#[derive(Debug)]
+struct GrpcListener {
+    engine: Arc<Engine>,
+    tokens: TokensInForce,
+    config: HttpConfig,
+    gate: Gate,
+}
+
+impl ServeListener for GrpcListener {
+    fn serve(&self, sockets: Listeners, drain: Drain, cores: &Cores) {
+        let service = grpc::GrpcService::new(Arc::clone(&self.engine), drain.clone(), self.tokens.clone());
+        let gate = Gate { drain, ..self.gate.clone() };
+        Server::new(service, self.config.clone(), gate).start_http2(cores, sockets);
+    }
+}
+
+/// The Redis protocol on a listener.
+#[derive(Debug)]
+struct RespListener {
+    engine: Arc<Engine>,
+    tokens: TokensInForce,
+    config: RespConfig,
+    gate: Gate,
+}
+
+impl ServeListener for RespListener {
+    fn serve(&self, sockets: Listeners, drain: Drain, cores: &Cores) {
+        let gate = Gate { drain, ..self.gate.clone() };
+        resp::Server::new(&self.engine, self.tokens.clone(), self.config.clone(), gate).start(cores, sockets);
     }
 }

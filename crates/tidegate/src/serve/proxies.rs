@@ -1,30 +1,31 @@
 //! The gateway's listeners: each one a server in front of the same routes.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tidegate_access::keys::ApiKeys;
 use tidegate_access::tokens::{Scope, bearer};
 use tidegate_admin::Servers;
-use tidegate_certificates::Acme;
+use tidegate_certificates::{Acme, HttpChallenges};
 use tidegate_gateway::access_log::AccessLog;
-use tidegate_gateway::analytics::Analytics;
 use tidegate_gateway::service::{
     Gateway, GatewayService, GatewaySettings, IdentityFields, TEMPLATES, TraceGuard,
 };
 use tidegate_gateway::shed::Shedder;
 use tidegate_limiter::engine::Engine;
+use tidegate_net::accept::Gate;
+use tidegate_net::drain::Drain;
 use tidegate_net::http::{HttpConfig, Server};
 use tidegate_net::listen::Listeners;
 use tidegate_net::proxied::Proxied;
 use tidegate_net::runtime::Cores;
-use tidegate_net::stats::Stats;
 use tidegate_upstream::verdicts::Verdicts;
 
+use super::listeners::{DeclaredListener, ListenerTerms, Listening, ServeListener, WantedListener};
 use super::route_limits::RouteLimits;
-use super::standalone::{BoundService, Door};
+use super::standalone::{Door, ServerGate};
 use super::{ListenerTokens, StartError, telemetry};
-use crate::config::{Config, FieldName, Listener, OnMissingPolicy, Secret, Settings};
+use crate::config::{Config, FieldName, GatewayListener, Listener, OnMissingPolicy, Secret, Settings};
 
 /// The gateway of a process that decides, too.
 pub(super) type ServedGateway = Gateway<RouteLimits>;
@@ -77,72 +78,72 @@ fn identity_fields(settings: &Settings) -> IdentityFields {
     }
 }
 
-/// Servers with their sockets bound.
+/// What serves the gateway's listeners. They share the permits that they have for themselves, and count together.
 #[derive(Debug)]
 pub(super) struct Proxies {
     gateway: Arc<ServedGateway>,
-    servers: Vec<(Server<GatewayService<RouteLimits>>, Listeners)>,
-    stats: Option<Arc<Stats>>,
+    gate: ServerGate,
+    /// Answers of names that are proved by HTTP.
+    challenges: HttpChallenges,
+    head_timeout: Duration,
 }
 
 impl Proxies {
-    /// Binds each listener of the file. They share the permits that they have for themselves, and count together.
-    pub(super) fn bind(
-        config: &Config,
-        gateway: &Arc<ServedGateway>,
-        acme: Option<&Arc<Acme>>,
-        door: &mut Door<'_>,
-    ) -> Result<Self, StartError> {
-        let mut proxies = Self { gateway: Arc::clone(gateway), servers: Vec::new(), stats: None };
-        if config.listeners.is_empty() {
-            return Ok(proxies);
+    pub(super) fn new(gateway: &Arc<ServedGateway>, acme: Option<&Arc<Acme>>, door: &Door<'_>) -> Self {
+        Self {
+            gateway: Arc::clone(gateway),
+            gate: door.server_gate(TEMPLATES),
+            challenges: acme.map(|acme| acme.http_challenges()).unwrap_or_default(),
+            head_timeout: door.head_timeout,
         }
-        let gate = door.gate(TEMPLATES);
-        proxies.stats = Some(Arc::clone(&gate.stats));
-        for (place, listener) in config.listeners.iter().enumerate() {
-            let listeners = door.listeners(Listener::gateway(place), listener.listen)?;
-            let trusted = &listener.proxy_protocol_from;
-            let listeners =
-                listeners.with_proxied((!trusted.is_empty()).then(|| Proxied::by(trusted.clone())));
-            let service = GatewayService::new(Arc::clone(gateway)).with_https(listener.https.clone());
-            let challenges = acme.map(|acme| acme.http_challenges()).unwrap_or_default();
-            let service = service.with_challenges(challenges);
-            let half_closed = listener.half_closed;
-            let http = HttpConfig { head_timeout: door.head_timeout, half_closed, ..HttpConfig::default() };
-            proxies.servers.push((Server::new(service, http, gate.clone()), listeners));
-        }
-        Ok(proxies)
-    }
-
-    /// Their addresses, with the real ports.
-    pub(super) fn addresses(&self) -> Vec<SocketAddr> {
-        self.servers.iter().map(|(_, listeners)| listeners.address()).collect()
-    }
-
-    /// What their requests are logged to, if they are.
-    pub(super) fn access_log(&self) -> Option<Arc<AccessLog>> {
-        self.gateway.access_log().cloned()
-    }
-
-    /// What counts their requests, if they are counted.
-    pub(super) fn analytics(&self) -> Option<Arc<Analytics>> {
-        self.gateway.analytics().cloned()
     }
 }
 
-impl BoundService for Proxies {
-    fn counted(&self, servers: Servers) -> Servers {
-        match &self.stats {
-            Some(stats) => servers.with(Listener::gateway(0).server(), Arc::clone(stats)),
-            None => servers,
-        }
+impl Listening for Proxies {
+    fn wanted(&self, config: &Config) -> Vec<WantedListener> {
+        let wanted = |(place, listener): (usize, &GatewayListener)| WantedListener {
+            declared: DeclaredListener {
+                listener: Listener::gateway(place),
+                address: listener.listen,
+                terms: ListenerTerms::Gateway(Box::new(listener.clone())),
+            },
+            server: Arc::new(ProxyListener {
+                gateway: Arc::clone(&self.gateway),
+                gate: self.gate.open(),
+                challenges: self.challenges.clone(),
+                http: HttpConfig {
+                    head_timeout: self.head_timeout,
+                    half_closed: listener.half_closed,
+                    ..HttpConfig::default()
+                },
+                listener: listener.clone(),
+            }),
+        };
+        config.listeners.iter().enumerate().map(wanted).collect()
     }
 
-    fn start(self: Box<Self>, cores: &Cores) {
-        let Self { gateway, servers, .. } = *self;
-        for (server, listeners) in servers {
-            server.start(cores, listeners);
-        }
-        cores.spawn_on(0, async move { gateway.maintain().await });
+    fn counted(&self, servers: Servers) -> Servers {
+        servers.with(Listener::gateway(0).server(), self.gate.stats())
+    }
+}
+
+/// The gateway on a listener.
+#[derive(Debug)]
+struct ProxyListener {
+    gateway: Arc<ServedGateway>,
+    gate: Gate,
+    challenges: HttpChallenges,
+    http: HttpConfig,
+    listener: GatewayListener,
+}
+
+impl ServeListener for ProxyListener {
+    fn serve(&self, sockets: Listeners, drain: Drain, cores: &Cores) {
+        let GatewayListener { proxy_protocol_from: trusted, https, .. } = &self.listener;
+        let sockets = sockets.with_proxied((!trusted.is_empty()).then(|| Proxied::by(trusted.clone())));
+        let service = GatewayService::new(Arc::clone(&self.gateway)).with_https(https.clone());
+        let service = service.with_challenges(self.challenges.clone());
+        let gate = Gate { drain, ..self.gate.clone() };
+        Server::new(service, self.http.clone(), gate).start(cores, sockets);
     }
 }

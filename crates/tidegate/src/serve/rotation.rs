@@ -13,19 +13,16 @@ use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::MissedTickBehavior;
 
+use super::listeners::SecuredListeners;
 use crate::config::watch::Change;
 use crate::config::{Secured, Stamp, stamps};
 
-/// Follows the files of `listeners` until it is dropped.
+/// Follows the files of the listeners that have TLS, as they come and go, until it is dropped.
 ///
 /// # Errors
 /// If the handler of SIGHUP cannot be installed.
-pub async fn rotate(listeners: &[Secured], every: Duration) -> io::Result<()> {
-    let have_files = listeners.iter().filter(|it| !it.read.is_empty());
-    let mut followed: Vec<_> = have_files.map(Followed::new).collect();
-    if followed.is_empty() {
-        std::future::pending::<()>().await;
-    }
+pub async fn rotate(listeners: &SecuredListeners, every: Duration) -> io::Result<()> {
+    let mut followed = Vec::new();
     let mut hangups = signal(SignalKind::hangup())?;
     let mut ticks = tokio::time::interval(every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -34,12 +31,27 @@ pub async fn rotate(listeners: &[Secured], every: Duration) -> io::Result<()> {
             _ = hangups.recv() => true,
             _ = ticks.tick() => false,
         };
+        followed = present(followed, listeners.now());
+        if followed.is_empty() {
+            continue;
+        }
         let look = move || {
             followed.iter_mut().for_each(|listener| listener.look(now));
             followed
         };
         followed = tokio::task::spawn_blocking(look).await.map_err(io::Error::other)?;
     }
+}
+
+/// The listeners that have files now. Of those that had them before, it stays known what was read.
+fn present(mut before: Vec<Followed>, listeners: Vec<Secured>) -> Vec<Followed> {
+    let have_files = listeners.into_iter().filter(|it| !it.read.is_empty());
+    let followed =
+        have_files.map(|secured| match before.iter().position(|it| it.secured.tls.is_same(&secured.tls)) {
+            Some(place) => Followed { secured, ..before.swap_remove(place) },
+            None => Followed::new(secured),
+        });
+    followed.collect()
 }
 
 /// A listener, and what was read of its files.
@@ -49,8 +61,8 @@ struct Followed {
 }
 
 impl Followed {
-    fn new(secured: &Secured) -> Self {
-        Self { secured: secured.clone(), change: Change::new(secured.read.clone()) }
+    fn new(secured: Secured) -> Self {
+        Self { change: Change::new(secured.read.clone()), secured }
     }
 
     /// Reads the files `now`, or if they have changed.

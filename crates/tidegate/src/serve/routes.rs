@@ -20,7 +20,7 @@ pub(super) fn names(api: &ApiRoutes) -> Vec<&'static str> {
 }
 
 /// The API of a listener.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum ListenerApi {
     /// The decision API, and perhaps the admin API.
     Decisions(Service),
@@ -38,7 +38,7 @@ impl ListenerApi {
 }
 
 /// The services behind an HTTP listener.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Routes {
     api: ListenerApi,
     operator: Arc<Operator>,

@@ -13,7 +13,7 @@
 use std::fmt;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -24,6 +24,7 @@ use tidegate_control::{Configuration, Services};
 use tidegate_net::accept::Gate;
 use tidegate_net::http::{Handle, HttpConfig, Server};
 use tidegate_net::listen::Listeners;
+use tidegate_net::permits::Permits;
 use tidegate_net::runtime::Cores;
 use tidegate_net::stats::Stats;
 use tidegate_net::tls::Tls;
@@ -125,6 +126,34 @@ impl<'a> Door<'a> {
     pub(super) fn gate<N: AsRef<str>>(&self, templates: &[N]) -> Gate {
         let stats = Arc::new(Stats::new(self.workers.get(), templates));
         Gate { permits: permits_of_a_listener(self.gate), stats, ..self.gate.clone() }
+    }
+
+    /// As [`Door::gate`], for a server whose listeners may come later.
+    pub(super) fn server_gate<N: AsRef<str>>(&self, templates: &[N]) -> ServerGate {
+        let stats = Arc::new(Stats::new(self.workers.get(), templates));
+        ServerGate { whole: self.gate.clone(), stats, permits: OnceLock::new() }
+    }
+}
+
+/// The gate of a server whose listeners may come later: it counts from the start, and connections are kept for it from its
+/// first listener on, for as long as the process runs.
+#[derive(Debug)]
+pub(super) struct ServerGate {
+    whole: Gate,
+    stats: Arc<Stats>,
+    permits: OnceLock<Permits>,
+}
+
+impl ServerGate {
+    /// The gate of its listeners.
+    pub(super) fn open(&self) -> Gate {
+        let permits = self.permits.get_or_init(|| permits_of_a_listener(&self.whole)).clone();
+        Gate { permits, stats: Arc::clone(&self.stats), ..self.whole.clone() }
+    }
+
+    /// What it counts.
+    pub(super) fn stats(&self) -> Arc<Stats> {
+        Arc::clone(&self.stats)
     }
 }
 

@@ -91,7 +91,7 @@ fn a_new_policy_that_would_limit_is_counted_and_nothing_in_force_is_charged_for_
 fn a_shared_store_never_hears_of_a_candidate() {
     let redis = RedisServer::start(&[]);
     let store = format!("redis://127.0.0.1:{}", redis.port);
-    let service = start(100, &[("TIDEGATE_STORE", &store)]);
+    let service = start(100, &[("TIDEGATE_STORE", &store), ("TIDEGATE_SHARED_DEADLINE", "60s")]);
     assert_eq!(decide(&service, "a"), (true, json!(99)));
     let keys = redis.command(&["keys", "*"]);
     put(&service, &json!({"policy": [policy("burst", 1), policy("calls", 200)]}));
@@ -158,6 +158,21 @@ fn a_route_is_judged_under_the_policies_that_the_candidate_lists_for_it() {
     assert_eq!(promote(&service, 4).0, 412);
     assert_eq!(promote(&service, 3).0, 200);
     assert_eq!([ask(), ask()].map(|status| status.as_u16()), [200, 429], "its own count begins now");
+}
+
+#[test]
+fn a_client_that_is_reset_begins_anew_under_the_candidate_too_and_no_other_does() {
+    let service = start(100, &[]);
+    put(&service, &json!({"policy": [policy("burst", 1)]}));
+    for client in ["a", "a", "b", "b"] {
+        assert!(decide(&service, client).0);
+    }
+    assert_eq!(limits(&service)["by_difference"], differences(2, 2, 0));
+    assert_eq!(call(&service, "DELETE", "/v1/clients/a/usage", None).0, 200);
+    assert_eq!(decide(&service, "a"), (true, json!(99)));
+    assert_eq!(limits(&service)["by_difference"], differences(3, 2, 0), "nothing was spent");
+    assert!(decide(&service, "b").0);
+    assert_eq!(limits(&service)["by_difference"], differences(3, 3, 0));
 }
 
 #[test]

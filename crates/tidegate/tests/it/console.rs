@@ -1,8 +1,8 @@
 //! The console in Debian's Chromium, against the built binary; and that what is committed is what its sources give.
 //!
 //! Each scenario is a script of `console/test`, which starts the binary, opens pages and looks at them.
-//! `TIDEGATE_SCREENSHOTS=docs/images` keeps pictures of the views there, but for the overview's, which are of ten minutes of
-//! traffic: `cargo xtask console --picture`.
+//! `cargo xtask console --pictures` runs those that make pictures; with `TIDEGATE_SCREENSHOTS=FOLDER` they keep theirs here, too, but
+//! for the overview's, which are of ten minutes of traffic.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};

@@ -4,11 +4,13 @@
 mod access_log;
 mod acme;
 mod activation;
+mod agents;
 mod analytics;
 mod api;
 mod auth_ways;
 mod candidate;
 mod candidate_policies;
+mod changed_listeners;
 mod check_files;
 mod clients;
 mod command_line;

@@ -216,4 +216,8 @@ fn each_request_is_counted_once_by_its_door_and_its_answer() {
             assert!(page.lines().any(|line| line == series), "{series}: {page}");
         }
     }
+    for (route, count) in [("limited", 1), ("free", 0)] {
+        let series = format!("tidegate_route_denied_requests_total{{route=\"{route}\"}} {count}");
+        assert!(page.lines().any(|line| line == series), "{series}: {page}");
+    }
 }

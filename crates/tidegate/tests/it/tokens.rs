@@ -117,7 +117,7 @@ fn fault_45_a_reload_that_would_leave_a_public_listener_to_everybody_is_refused(
     let service = start(&guarded, &[]);
     let read = || agent().get(service.url("/v1/policies")).call().unwrap().status().as_u16();
     assert_eq!(read(), 401);
-    // Good at the next start. Now, the public listener is still there.
+    // Good at a start. Now, connections to the public listener are still there.
     rewrite(&service, "http.listen = \"127.0.0.1:0\"\n");
     let refused = "tidegate_config_last_reload_successful 0\n";
     wait_for("the reload is refused", || metrics(&service).contains(refused));

@@ -52,6 +52,7 @@ impl Bench for Pool {
             bucket_ms: 100,
             timeline,
             generator: GeneratorLoad { threads: 2, ..GeneratorLoad::default() },
+            agents: Vec::new(),
         })
     }
 }

@@ -14,8 +14,12 @@ struct Stub {
 
 impl Stub {
     fn start(arguments: &[&str]) -> Self {
+        Self::start_at("127.0.0.1:0", arguments)
+    }
+
+    fn start_at(address: &str, arguments: &[&str]) -> Self {
         let mut command = binary();
-        command.args(["stub", "127.0.0.1:0", "--until-eof"]).args(arguments).stdin(Stdio::piped());
+        command.args(["stub", address, "--until-eof"]).args(arguments).stdin(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
@@ -230,6 +234,33 @@ fn an_endless_data_file_is_refused() {
 }
 
 #[test]
+fn replies_that_are_most_likely_not_what_was_meant_are_said() {
+    for (status, advice) in
+        [("301", "redirects are not followed"), ("404", "see whether method and path"), ("200", "")]
+    {
+        let stub = Stub::start(&["--fault", &format!("1:{status}")]);
+        let output = load(&[&stub.url(), "--json", "-c", "1", "-n", "3", "-w", "0"]);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(json(&output)["statuses"][status], 3);
+        let note = format!("most replies were {status}: {advice}");
+        assert_eq!(said.contains(&note), !advice.is_empty(), "{said}");
+    }
+}
+
+/// A server on the other loopback address is found, and whoever reads the figures sees which one they are of.
+#[test]
+fn a_name_is_said_with_the_address_that_was_taken() {
+    for address in ["127.0.0.1:0", "[::1]:0"] {
+        let stub = Stub::start_at(address, &[]);
+        let url = format!("http://localhost:{}/", stub.address.port());
+        let output = load(&[&url, "--json", "-c", "1", "-n", "1", "-w", "0"]);
+        assert_eq!(json(&output)["good"], 1);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(said.contains(&format!("localhost is taken to be {}", stub.address)), "{said}");
+    }
+}
+
+#[test]
 fn a_target_where_nothing_listens_is_said_in_a_sentence() {
     let port = tidegate_testkit::free_port();
     for command in ["load", "saturate"] {
@@ -242,6 +273,26 @@ fn a_target_where_nothing_listens_is_said_in_a_sentence() {
             format!("nothing listens at 127.0.0.1:{port}: start the server, or correct the address");
         assert!(said.contains(&sentence), "{said}");
     }
+}
+
+/// Without the flag each side waits ten seconds for a reply, longer than its turn.
+#[test]
+fn a_comparison_waits_for_a_reply_as_long_as_it_is_told() {
+    let stub = Stub::start(&["--fault", "1:hang"]);
+    let flags = "--interleave --connections 1 --repeats 1 --step-seconds 1 --warmup-seconds 0";
+    let compare = |more: &[&str]| {
+        let mut command = binary();
+        command.args(["compare", &stub.url(), &stub.url()]).args(flags.split(' ')).args(more);
+        String::from_utf8_lossy(&command.output().unwrap().stderr).into_owned()
+    };
+    let said = compare(&["--timeout-seconds", "0.1"]);
+    assert_eq!(
+        said.lines().filter(|line| line.contains(" step 1:") && line.contains("errors")).count(),
+        2,
+        "{said}"
+    );
+    let said = compare(&[]);
+    assert!(said.contains(" step 1:") && !said.contains("errors"), "{said}");
 }
 
 /// 100 a second against 50 a second, turn by turn; and one against itself.

@@ -14,6 +14,9 @@ use crate::http::RequestBody;
 use crate::http::body_end::Framing;
 use crate::http::framing::{Judged, MAX_FIELDS, judge};
 
+/// Room for the fields that a service adds to a request before it passes it on: a table that grows is made anew.
+const ADDED_FIELDS: usize = 7;
+
 /// A request as it lies in the buffer that it was read into.
 #[derive(Clone, Copy, Debug)]
 pub struct Plain<'a> {
@@ -96,7 +99,7 @@ impl<'a> Plain<'a> {
         *request.uri_mut() = Uri::from_maybe_shared(input.slice_ref(self.target.as_bytes())).ok()?;
         *request.version_mut() = Version::HTTP_11;
         let fields = request.headers_mut();
-        fields.reserve(self.fields.len());
+        fields.reserve(self.fields.len() + ADDED_FIELDS);
         for field in self.fields {
             let name = HeaderName::from_bytes(field.name.as_bytes()).ok()?;
             fields.append(name, HeaderValue::from_maybe_shared(input.slice_ref(field.value)).ok()?);

@@ -26,15 +26,17 @@ use tidegate_judge::report::summary;
 use tidegate_judge::report::{self, Context, Report};
 use tidegate_judge::threshold::Threshold;
 use tidegate_net::clock::wall;
+use tidegate_tester::cluster::agents::Agents;
 use tidegate_tester::cluster::{Cluster, ClusterError, Job};
 use tidegate_tester::evidence::machine;
 use tidegate_tester::load::{Options, Reuse, Stop};
 use tidegate_tester::pin::Pinned;
-use tidegate_tester::preflight::{self, Machine, Need};
+use tidegate_tester::preflight::{self, Machine, Need, Severity};
 use tidegate_tester::saturate::{Finished, MetricsPage, Seen, Watched, run as run_course};
 
+use super::agents::{self, AgentFlags, AgentWish};
 use super::files::Output;
-use super::request::RequestFlags;
+use super::request::{RequestFlags, say_address, say_replies};
 use super::{EXIT_FINDING, EXIT_MISTAKES, duration, load, server, terminal};
 
 /// Longest wait for the server's metrics page.
@@ -109,7 +111,7 @@ pub struct Saturate {
     pid: Option<u32>,
     /// Give the server and the generator cores of their own, for the time of the run. The default where both
     /// are on a machine of four cores or more.
-    #[arg(hide_short_help = true, long, conflicts_with = "no_pin")]
+    #[arg(hide_short_help = true, long, conflicts_with_all = ["no_pin", "agents"])]
     pin: bool,
     /// Leave both on all cores.
     #[arg(hide_short_help = true, long)]
@@ -141,6 +143,8 @@ pub struct Saturate {
     /// Generator threads of each process (default: one per core).
     #[arg(hide_short_help = true, long, value_parser = clap::value_parser!(u32).range(1..=256))]
     threads: Option<u32>,
+    #[command(flatten)]
+    agents: AgentFlags,
     /// Seed of arrivals, weights and variables.
     #[arg(hide_short_help = true, long, default_value_t = 1)]
     seed: u64,
@@ -151,7 +155,7 @@ pub struct Saturate {
     #[arg(hide_short_help = true, long)]
     force: bool,
     /// End with standard input, and test this machine alone: for a server that has been asked for the run.
-    #[arg(long, hide = true)]
+    #[arg(long, hide = true, conflicts_with = "agents")]
     attended: bool,
 }
 
@@ -169,10 +173,12 @@ impl Saturate {
             bail!("{} is not on this machine", options.target);
         }
         let outputs = self.outputs()?;
-        let Some(processes) = self.preflight(&mut job, &options, course.most_connections())? else {
+        let Some(spread) = self.preflight(&mut job, &options, course.most_connections())? else {
             return Ok(ExitCode::from(EXIT_MISTAKES));
         };
-        if !self.force {
+        let GeneratorSpread { processes, agents } = spread;
+        let agents_at_first = agents.as_ref().map(Agents::count);
+        if !self.force && agents.is_none() {
             preflight::contact(&options)?;
         }
         let seen = self.witness(&options, processes, &job)?;
@@ -186,21 +192,27 @@ impl Saturate {
             let cores = u32::try_from(pinned.split().generator.len()).unwrap_or(u32::MAX);
             job.threads = (cores / processes).max(1);
         }
-        let said = [what_is_seen(&seen), what_is_pinned(&seen, pinned.as_ref())].concat();
+        let shares_cores = agents.is_none().then(|| what_is_pinned(&seen, pinned.as_ref()));
+        let said = what_is_seen(&seen) + &shares_cores.unwrap_or_default();
         write!(io::stderr(), "{}", terminal::for_errors(&said))?;
 
         let started = report::format::utc(wall().0);
         let mut cluster = Cluster::new(job, processes, load::own_program()?, vec![load::WORKER.into()]);
         cluster.stop_with(stop.clone());
+        let cluster = match agents {
+            Some(agents) => cluster.over(agents.repeating()),
+            None => cluster,
+        };
         let redraw = !self.plain && terminal::can_redraw();
         let mut screen = screen::Screen::new(&self.url, redraw, profiles);
         let cluster = if redraw { cluster.on_progress(screen.progress()) } else { cluster };
         let finished = run_course(&mut Watched::new(cluster, seen), &course, &stop, &mut screen);
         screen.leave(&finished.discovery);
+        finished.discovery.steps().first().map_or(Ok(()), |step| say_replies(&step.statuses))?;
 
         let context = Context {
             target: self.url.clone(),
-            engine: options.engine(),
+            engine: options.engine() + &agents::in_words(agents_at_first, finished.discovery.steps())?,
             scenario,
             started,
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -219,15 +231,27 @@ impl Saturate {
         Ok(Outputs { json: open(&self.json)?, markdown: open(&self.markdown)?, html: open(&self.html)? })
     }
 
-    /// Says what the machine allows, and spreads the job over it. Gives the number of processes; none
-    /// when the run is not allowed.
-    fn preflight(&self, job: &mut Job, options: &Options, connections: u32) -> anyhow::Result<Option<u32>> {
+    /// Says what the machine allows, or those of the agents, and spreads the job over it; none when the run is not allowed.
+    fn preflight(
+        &self,
+        job: &mut Job,
+        options: &Options,
+        connections: u32,
+    ) -> anyhow::Result<Option<GeneratorSpread>> {
         let need = Need {
             connections,
             target: options.target,
             sources: options.sources.clone(),
             per_request: options.reuse == Reuse::PerRequest,
         };
+        if self.agents.are_any() {
+            let (processes, threads, force) = (self.processes, self.threads, self.force);
+            let wish = AgentWish { processes, threads, force, said: Severity::Fine };
+            let agents = self.agents.spread(job, &need, &wish)?;
+            // None of the generator's processes is here.
+            return Ok(agents.map(|agents| GeneratorSpread { processes: 0, agents: Some(agents) }));
+        }
+        say_address(&self.url, options.target)?;
         let machine = Machine::read();
         let decision = preflight::decide(&machine, &need);
         let mut errors = io::stderr().lock();
@@ -241,14 +265,14 @@ impl Saturate {
         let processes = self.processes.unwrap_or(decision.processes);
         job.threads = self.threads.unwrap_or_else(|| (machine.cores / processes).max(1));
         job.sources = decision.sources;
-        Ok(Some(processes))
+        Ok(Some(GeneratorSpread { processes, agents: None }))
     }
 
     /// Gives the server and the generator cores of their own where that is asked, or where this machine has
     /// enough of them for both. They are as before once what this gives is dropped.
     fn pin(&self, seen: &Seen) -> anyhow::Result<Option<Pinned>> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let wanted = self.pin || (!self.no_pin && cores >= PINNED_FROM);
+        let wanted = self.pin || (!self.no_pin && !self.agents.are_any() && cores >= PINNED_FROM);
         let Some(server) = seen.server_pid().filter(|_| wanted && seen.is_local()) else {
             if self.pin {
                 bail!("--pin: the server's process is not seen on this machine (name it with --pid)");
@@ -288,6 +312,13 @@ impl Saturate {
         });
         Ok(seen.with_page(page, cores))
     }
+}
+
+/// Where the load comes from.
+struct GeneratorSpread {
+    /// Generator processes on this machine.
+    processes: u32,
+    agents: Option<Agents>,
 }
 
 /// The files of a report.

@@ -27,6 +27,28 @@ fn check(service: &Running, query: &str, fields: &[(&str, &str)]) -> Answer {
 }
 
 #[test]
+fn fault_54_explanations_and_resets_speak_of_the_path_that_decisions_count() {
+    let by_path = json!({"name": "by-path", "key": ["client_id", "path"], "match": {"path": "/pay*"}, "limit": 1,
+                         "window_seconds": 60});
+    let service = start_with(file(&[by_path], &json!({})), None);
+    let sent = json!({"attributes": {"client_id": "a", "path": "//%70ay/x"}}).to_string();
+    let decided = || service.post("/v1/decisions", &sent).body;
+    assert_eq!((&decided()["policy"], &decided()["allowed"]), (&json!("by-path"), &json!(false)));
+    // The same spelling in a query, and another one of the same path.
+    for path in ["//%2570ay/x", "/pay/./x"] {
+        let explained = service.get(&format!("/v1/explain?client_id=a&path={path}")).body;
+        assert_eq!(explained["allowed"], false, "{path}: {explained}");
+        let limits = "%7B%22limit%22:1,%22window_seconds%22:60%7D";
+        let explained = service.get(&format!("/v1/explain?client_id=a&path={path}&limits={limits}")).body;
+        let found = (&explained["allowed"], &explained["request_limits"]["decide"]);
+        assert_eq!(found, (&json!(false), &json!(false)), "{path}: {explained}");
+    }
+    let reset = service.delete("/v1/clients/a/usage?path=/pay/./x").body;
+    assert!(reset["reset"].as_array().unwrap().contains(&json!("by-path")), "{reset}");
+    assert_eq!(decided()["allowed"], true);
+}
+
+#[test]
 fn fault_59_a_client_cannot_add_an_attribute_to_a_query_that_carries_its_key() {
     let service = start_with(file(&[once("client_id")], &json!({"client_id": {"query": "client"}})), None);
     let pay = [("x-original-uri", "/pay")];

@@ -19,7 +19,8 @@ use tidegate_net::drain::Stage;
 
 use crate::api::support::{Running, Setup, start};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+// A reader is dropped when megabytes of changes wait for it, which a busy machine takes a minute to write.
+const PATIENCE: Duration = Duration::from_secs(180);
 
 /// A reader of events.
 struct Stream {

@@ -13,6 +13,7 @@ import java.util.Optional;
  * @param noMatch whether no policy applies
  * @param notListed how many policies that do not apply are left out of {@code policies}
  * @param policies every policy in force, but for those that are only counted
+ * @param requestLimits the numbers that came with the request
  * @param revision revision of the stored configuration
  */
 public record Explanation(
@@ -21,6 +22,7 @@ public record Explanation(
     boolean noMatch,
     long notListed,
     List<OfPolicy> policies,
+    Optional<OfRequest> requestLimits,
     long revision) {
 
   /**
@@ -44,6 +46,16 @@ public record Explanation(
       Optional<PolicyPart> verdict) {}
 
   /**
+   * The numbers that came with a request.
+   *
+   * @param limits the numbers, as the request stated them
+   * @param decide whether they decide
+   * @param verdict what they would say, if they decide
+   */
+  public record OfRequest(
+      Map<String, Object> limits, boolean decide, Optional<PolicyPart> verdict) {}
+
+  /**
    * What taking units of a policy ahead can cost, over all nodes.
    *
    * @param lifetimeMs how long they can be spent
@@ -60,7 +72,6 @@ public record Explanation(
     for (Object item : members.needList("policies")) {
       Json.Members part = Json.Members.of(item);
       Optional<Json.Members> lease = part.object("lease");
-      Optional<Json.Members> verdict = part.object("verdict");
       policies.add(
           new OfPolicy(
               part.needObject("policy").all(),
@@ -69,17 +80,26 @@ public record Explanation(
               part.text("because_of"),
               part.object("own_limits").map(Json.Members::all),
               lease.isPresent() ? Optional.of(lease(lease.get())) : Optional.empty(),
-              verdict.isPresent()
-                  ? Optional.of(PolicyPart.read(verdict.get()))
-                  : Optional.empty()));
+              verdict(part)));
     }
+    Optional<Json.Members> own = members.object("request_limits");
     return new Explanation(
         members.needFlag("allowed"),
         members.text("degraded"),
         members.flag("no_match"),
         members.number("not_listed").orElse(0),
         List.copyOf(policies),
+        own.isPresent() ? Optional.of(ofRequest(own.get())) : Optional.empty(),
         members.needNumber("revision"));
+  }
+
+  private static OfRequest ofRequest(Json.Members own) throws Json.Malformed {
+    return new OfRequest(own.needObject("limits").all(), own.needFlag("decide"), verdict(own));
+  }
+
+  private static Optional<PolicyPart> verdict(Json.Members members) throws Json.Malformed {
+    Optional<Json.Members> verdict = members.object("verdict");
+    return verdict.isPresent() ? Optional.of(PolicyPart.read(verdict.get())) : Optional.empty();
   }
 
   private static Lease lease(Json.Members lease) throws Json.Malformed {

@@ -353,6 +353,11 @@ public final class Tidegate implements AutoCloseable {
                     .append(URLEncoder.encode(name, StandardCharsets.UTF_8))
                     .append('=')
                     .append(URLEncoder.encode(value, StandardCharsets.UTF_8)));
+    if (request.limits().isPresent()) {
+      StringBuilder limits = new StringBuilder();
+      request.limits().get().write(limits);
+      path.append("&limits=").append(URLEncoder.encode(limits.toString(), StandardCharsets.UTF_8));
+    }
     return core.call(
         core.propagated(core.request(path.toString()).GET()),
         (document, reply) -> Explanation.read(document));

@@ -220,7 +220,19 @@ class ConformanceTest {
       put(fields, "verdict", policy.verdict().map(ConformanceTest::shown));
       policies.add(fields);
     }
-    return Map.of("allowed", explanation.allowed(), "policies", policies);
+    Map<String, Object> fields = new LinkedHashMap<>();
+    fields.put("allowed", explanation.allowed());
+    fields.put("policies", policies);
+    put(fields, "request_limits", explanation.requestLimits().map(ConformanceTest::shown));
+    return fields;
+  }
+
+  private static Map<String, Object> shown(Explanation.OfRequest own) {
+    Map<String, Object> fields = new LinkedHashMap<>();
+    fields.put("limits", own.limits());
+    fields.put("decide", own.decide());
+    put(fields, "verdict", own.verdict().map(ConformanceTest::shown));
+    return fields;
   }
 
   private static void put(Map<String, Object> fields, String name, Optional<?> value) {

@@ -36,17 +36,18 @@ class OpenApiTest {
       Set.of("no_match", "not_listed", "concurrent", "errors", "violated_policies", "cost", "peek");
 
   private static final Map<String, Class<? extends Record>> RECORDS =
-      Map.of(
-          "DecisionBody", Request.class,
-          "LimitsBody", Limits.class,
-          "DecisionReply", Decision.class,
-          "PartReply", PolicyPart.class,
-          "RefundReply", Refunded.class,
-          "Explanation", Explanation.class,
-          "PolicyExplanation", Explanation.OfPolicy.class,
-          "LeaseExplanation", Explanation.Lease.class,
-          "Problem", Problem.class,
-          "FieldError", Problem.FieldError.class);
+      Map.ofEntries(
+          Map.entry("DecisionBody", Request.class),
+          Map.entry("LimitsBody", Limits.class),
+          Map.entry("DecisionReply", Decision.class),
+          Map.entry("PartReply", PolicyPart.class),
+          Map.entry("RefundReply", Refunded.class),
+          Map.entry("Explanation", Explanation.class),
+          Map.entry("PolicyExplanation", Explanation.OfPolicy.class),
+          Map.entry("LeaseExplanation", Explanation.Lease.class),
+          Map.entry("RequestLimitsExplanation", Explanation.OfRequest.class),
+          Map.entry("Problem", Problem.class),
+          Map.entry("FieldError", Problem.FieldError.class));
 
   @Test
   void recordsAreThoseOfTheDocument() {

@@ -233,17 +233,29 @@ class RecipesTest {
     }
   }
 
+  /** Waits until a customer has so many tokens: others come back while the caller goes on. */
+  private static void comesBack(Tidegate limits, String customer, long units) {
+    Request none = Request.of(Map.of("client_id", customer, "unit", "tokens")).cost(0).peeking();
+    long end = System.nanoTime() + Duration.ofSeconds(60).toNanos();
+    while (limits.allow(none).remaining().orElse(0) < units) {
+      assertTrue(System.nanoTime() < end, () -> "fewer than " + units + ": " + limits.allow(none));
+    }
+  }
+
   @Test
   void tokensThatWereNotUsedComeBack() throws Exception {
     try (TestServer server = server();
         Tidegate limits = client(server.url())) {
-      for (int n = 0; n < 3; n++) {
+      for (int n = 1; n <= 3; n++) {
         assertEquals("about tides", complete(limits, "acme", "tides", 9_000));
+        comesBack(limits, "acme", 10_000 - 100 * n);
       }
       assertThrows(IllegalStateException.class, () -> complete(limits, "acme", "broken", 9_000));
+      comesBack(limits, "acme", 9_700);
       assertEquals("about tides", complete(limits, "acme", "tides", 9_000));
+      comesBack(limits, "acme", 9_600);
       assertEquals("too long", complete(limits, "acme", "tides", 20_000));
-      matches("wait \\d+ s", complete(limits, "acme", "tides", 9_900));
+      matches("wait \\d+ s", complete(limits, "acme", "tides", 9_990));
       Request requests = Request.of(Map.of("client_id", "acme", "unit", "requests"));
       try (Permit one = limits.acquire(requests);
           Permit two = limits.acquire(requests)) {

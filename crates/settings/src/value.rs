@@ -14,7 +14,7 @@ use serde_json::{Value as Json, json};
 use toml::de::DeValue;
 
 /// Longest text that a setting may have, in bytes.
-pub(super) const MAX_TEXT: usize = 4_096;
+pub(crate) const MAX_TEXT: usize = 4_096;
 
 /// How many characters of a wrong value a message repeats.
 const MAX_SHOWN: usize = 80;
@@ -40,7 +40,7 @@ pub enum TomlType {
 
 impl TomlType {
     /// The type of a parsed value.
-    pub(super) fn of(value: &DeValue<'_>) -> Self {
+    pub(crate) fn of(value: &DeValue<'_>) -> Self {
         match value {
             DeValue::String(_) => Self::String,
             DeValue::Integer(_) => Self::Integer,
@@ -53,7 +53,8 @@ impl TomlType {
     }
 
     /// The type in a message.
-    pub(super) fn described(self) -> &'static str {
+    #[must_use]
+    pub fn described(self) -> &'static str {
         match self {
             Self::String => "is a string",
             Self::Integer | Self::Float => "is a number",
@@ -75,6 +76,9 @@ pub trait Value: Sized {
     const SECRET: bool = false;
     /// Whether it may be given as a flag, where every user can see it in `ps`.
     const FLAG: bool = true;
+    /// The word that says of a setting which may be left out that it is, where an empty text is not enough: an empty
+    /// variable of the environment counts as unset.
+    const LEFT_OUT: Option<&'static str> = None;
 
     /// Whether messages must not repeat this text, which was refused.
     fn is_secret(_text: &str) -> bool {
@@ -92,15 +96,54 @@ pub trait Value: Sized {
 }
 
 /// A wrong value in a message: quoted, escaped, cut.
-pub(super) fn shown(text: &str) -> String {
+#[must_use]
+pub fn shown(text: &str) -> String {
     let cut: String = text.chars().take(MAX_SHOWN).collect();
     let more = if cut.len() < text.len() { "..." } else { "" };
     format!("is {cut:?}{more}")
 }
 
+/// A value that may be left out, which an empty text says.
+impl<T: Value> Value for Option<T> {
+    type Range = T::Range;
+    const TYPES: &'static [TomlType] = T::TYPES;
+    const SECRET: bool = T::SECRET;
+    const FLAG: bool = T::FLAG;
+
+    fn is_secret(text: &str) -> bool {
+        T::is_secret(text)
+    }
+
+    fn parse(text: &str, range: &Self::Range) -> Option<Self> {
+        if text.is_empty() || T::LEFT_OUT == Some(text) {
+            Some(None)
+        } else {
+            T::parse(text, range).map(Some)
+        }
+    }
+
+    fn accepted(range: &Self::Range) -> String {
+        let accepted = T::accepted(range);
+        match T::LEFT_OUT {
+            Some(word) => format!("{accepted}, or \"{word}\""),
+            None => accepted,
+        }
+    }
+
+    fn schema(range: &Self::Range) -> Json {
+        T::schema(range)
+    }
+
+    fn show(&self) -> String {
+        self.as_ref().map_or_else(|| T::LEFT_OUT.unwrap_or("(none)").to_owned(), Value::show)
+    }
+}
+
+/// The address of a listener.
 impl Value for SocketAddr {
     type Range = ();
     const TYPES: &'static [TomlType] = &[TomlType::String];
+    const LEFT_OUT: Option<&'static str> = Some("off");
 
     fn parse(text: &str, (): &()) -> Option<Self> {
         text.parse().ok()
@@ -137,28 +180,6 @@ impl Value for PathBuf {
 
     fn show(&self) -> String {
         self.display().to_string()
-    }
-}
-
-/// A path that may be left out, which an empty text says.
-impl Value for Option<PathBuf> {
-    type Range = ();
-    const TYPES: &'static [TomlType] = PathBuf::TYPES;
-
-    fn parse(text: &str, (): &()) -> Option<Self> {
-        if text.is_empty() { Some(None) } else { PathBuf::parse(text, &()).map(Some) }
-    }
-
-    fn accepted((): &()) -> String {
-        PathBuf::accepted(&())
-    }
-
-    fn schema((): &()) -> Json {
-        PathBuf::schema(&())
-    }
-
-    fn show(&self) -> String {
-        self.as_ref().map_or_else(|| "(none)".to_owned(), Value::show)
     }
 }
 
@@ -284,16 +305,17 @@ fn in_largest_unit(amount: u64, units: &[(&'static str, u64)]) -> (u64, &'static
     (amount / scale, unit)
 }
 
-/// Declares an enum whose variants are words.
+/// Declares an enum whose variants are words. Whoever uses it depends on `serde_json`.
+#[macro_export]
 macro_rules! choice {
     ($(#[doc = $doc:literal])+ $Name:ident { $($(#[doc = $variant_doc:literal])+ $Variant:ident = $word:literal,)+ }) => {
         $(#[doc = $doc])+
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum $Name { $($(#[doc = $variant_doc])+ $Variant,)+ }
 
-        impl Value for $Name {
+        impl $crate::value::Value for $Name {
             type Range = ();
-            const TYPES: &'static [TomlType] = &[TomlType::String];
+            const TYPES: &'static [$crate::value::TomlType] = &[$crate::value::TomlType::String];
 
             fn parse(text: &str, (): &()) -> Option<Self> {
                 match text { $($word => Some(Self::$Variant),)+ _ => None }
@@ -303,8 +325,8 @@ macro_rules! choice {
                 [$(concat!("\"", $word, "\"")),+].join(", ")
             }
 
-            fn schema((): &()) -> Json {
-                json!({ "enum": [$($word),+] })
+            fn schema((): &()) -> ::serde_json::Value {
+                ::serde_json::json!({ "enum": [$($word),+] })
             }
 
             fn show(&self) -> String {
@@ -312,47 +334,6 @@ macro_rules! choice {
             }
         }
     };
-}
-pub(super) use choice;
-
-choice! {
-    /// How log lines look.
-    LogFormat {
-        /// For people.
-        Text = "text",
-        /// One JSON object per line.
-        Json = "json",
-    }
-}
-
-choice! {
-    /// What of the counters survives a crash of the database server.
-    Durability {
-        /// Nothing.
-        Unlogged = "unlogged",
-        /// All but the last moments.
-        Asynchronous = "asynchronous",
-        /// Everything that was answered.
-        Synchronous = "synchronous",
-    }
-}
-
-choice! {
-    /// The least severe line that is logged.
-    LogLevel {
-        /// Nothing at all.
-        Off = "off",
-        /// Failures.
-        Error = "error",
-        /// What an operator should look at.
-        Warn = "warn",
-        /// Starts, stops, changes of configuration.
-        Info = "info",
-        /// Each request.
-        Debug = "debug",
-        /// Everything.
-        Trace = "trace",
-    }
 }
 
 #[cfg(test)]
@@ -392,5 +373,22 @@ mod tests {
             assert_eq!(parsed, millis.map(Duration::from_millis), "{text}");
             assert_eq!(parsed.map_or(String::new(), |time| time.show()), shown, "{text}");
         }
+    }
+
+    #[test]
+    fn a_value_can_be_left_out() {
+        for (text, expected) in [
+            ("127.0.0.1:4002", Some(Some("127.0.0.1:4002"))),
+            ("off", Some(None)),
+            ("", Some(None)),
+            ("4002", None),
+            ("none", None),
+        ] {
+            let expected = expected.map(|address| address.map(|it| it.parse().unwrap()));
+            assert_eq!(<Option<SocketAddr> as Value>::parse(text, &()), expected, "{text}");
+        }
+        assert_eq!(Option::<SocketAddr>::None.show(), "off");
+        assert_eq!(Option::<PathBuf>::None.show(), "(none)");
+        assert_eq!(<Option<PathBuf> as Value>::parse("off", &()), Some(Some(PathBuf::from("off"))));
     }
 }

@@ -10,9 +10,8 @@ use serde_json::{Value as Json, json};
 
 use tidegate_algorithms::balance::round_trip::TierBounds;
 use tidegate_algorithms::document::is_name;
-use tidegate_net::proxied::Network;
 
-use super::value::{TomlType, Value};
+use crate::value::{TomlType, Value};
 
 /// Most items of a list.
 const MAX_ITEMS: usize = 64;
@@ -108,14 +107,6 @@ impl Item for WebOrigin {
     }
 }
 
-impl Item for Network {
-    const ACCEPTED: &'static str = "networks, as in \"10.0.0.0/8\" or \"2001:db8::/32\"";
-
-    fn parse(text: &str) -> Option<Self> {
-        text.parse().ok()
-    }
-}
-
 /// An address at which clients reach a machine.
 impl Item for IpAddr {
     const ACCEPTED: &'static str = "addresses of one machine, as in \"203.0.113.7\" or \"2001:db8::7\"";
@@ -135,13 +126,12 @@ impl Item for IpAddr {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RegionName(pub String);
 
-/// A name that may be left out, which an empty text says.
-impl Value for Option<RegionName> {
+impl Value for RegionName {
     type Range = ();
     const TYPES: &'static [TomlType] = &[TomlType::String];
 
     fn parse(text: &str, (): &()) -> Option<Self> {
-        if text.is_empty() { Some(None) } else { is_name(text).then(|| Some(RegionName(text.to_owned()))) }
+        is_name(text).then(|| Self(text.to_owned()))
     }
 
     fn accepted((): &()) -> String {
@@ -153,7 +143,7 @@ impl Value for Option<RegionName> {
     }
 
     fn show(&self) -> String {
-        self.as_ref().map_or_else(|| "(none)".to_owned(), |RegionName(name)| name.clone())
+        self.0.clone()
     }
 }
 
@@ -180,12 +170,12 @@ impl fmt::Display for NodeName {
     }
 }
 
-impl Value for Option<NodeName> {
+impl Value for NodeName {
     type Range = ();
     const TYPES: &'static [TomlType] = &[TomlType::String];
 
     fn parse(text: &str, (): &()) -> Option<Self> {
-        if text.is_empty() { Some(None) } else { NodeName::checked(text).map(Some) }
+        Self::checked(text)
     }
 
     fn accepted((): &()) -> String {
@@ -197,23 +187,20 @@ impl Value for Option<NodeName> {
     }
 
     fn show(&self) -> String {
-        self.as_ref().map_or_else(|| "(none)".to_owned(), ToString::to_string)
+        self.to_string()
     }
 }
 
-/// The bounds of an edge's tiers, which may be left out.
-impl Value for Option<TierBounds> {
+/// The bounds of an edge's tiers.
+impl Value for TierBounds {
     type Range = ();
     const TYPES: &'static [TomlType] = &[TomlType::List, TomlType::String];
 
     fn parse(text: &str, (): &()) -> Option<Self> {
-        if text.is_empty() {
-            return Some(None);
-        }
         let bound = |item: &str| Duration::parse(item.trim(), &BOUNDS);
         let nanos = |time: Duration| u64::try_from(time.as_nanos()).ok();
         let bounds: Option<Vec<u64>> = text.split(',').map(|item| bound(item).and_then(nanos)).collect();
-        TierBounds::new(bounds?.try_into().ok()?).map(Some)
+        Self::new(bounds?.try_into().ok()?)
     }
 
     fn accepted((): &()) -> String {
@@ -228,8 +215,7 @@ impl Value for Option<TierBounds> {
     }
 
     fn show(&self) -> String {
-        let shown = |bounds: &TierBounds| bounds.nanos().map(|it| Duration::from_nanos(it).show()).join(",");
-        self.as_ref().map_or_else(|| "(none)".to_owned(), shown)
+        self.nanos().map(|it| Duration::from_nanos(it).show()).join(",")
     }
 }
 

@@ -1,8 +1,8 @@
-//! One row of the table of all settings, which is `settings.rs`.
+//! One row of the table of all settings, which the program writes down.
 
 use serde_json::Value as Json;
 
-use super::value::TomlType;
+use crate::value::TomlType;
 
 /// What the table knows of one setting.
 #[derive(Debug)]
@@ -31,9 +31,8 @@ impl Setting {
     }
 
     /// The variable of OpenTelemetry's that stands for the same.
-    #[must_use]
-    pub fn standard_variable(&self) -> Option<&'static str> {
-        super::telemetry::standard_variable(self.path)
+    pub(crate) fn standard_variable(&self) -> Option<&'static str> {
+        crate::telemetry::standard_variable(self.path)
     }
 
     /// The name of its flag, without the dashes; none for what must not show in `ps`.

@@ -7,14 +7,14 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 
-use super::document::Document;
-use super::mistake::{Found, Mistake, Origin};
-use super::setting::Setting;
-use super::telemetry;
-use super::value::{TomlType, Value, shown};
+use crate::document::Document;
+use crate::mistake::{Found, Mistake, Origin};
+use crate::setting::Setting;
+use crate::telemetry;
+use crate::value::{TomlType, Value, shown};
 
 /// What every variable of ours starts with.
-pub(super) const PREFIX: &str = "TIDEGATE_";
+pub(crate) const PREFIX: &str = "TIDEGATE_";
 
 /// Names the file itself, so it is no setting.
 pub const FILE_VARIABLE: &str = "TIDEGATE_CONFIG";
@@ -24,16 +24,18 @@ pub const TOKEN_VARIABLE: &str = "TIDEGATE_TOKEN";
 pub const SERVER_VARIABLE: &str = "TIDEGATE_SERVER";
 /// See [`SERVER_VARIABLE`].
 pub const INTAKE_SERVER_VARIABLE: &str = "TIDEGATE_INTAKE_SERVER";
-/// Names the file with the operator's token, which [`super::Source`] reads.
-pub(super) const TOKEN_FILE_VARIABLE: &str = "TIDEGATE_ADMIN_TOKEN_FILE";
+/// What a coordinator of load shows its agents, so no setting of the service.
+pub const AGENT_TOKEN_VARIABLE: &str = "TIDEGATE_AGENT_TOKEN";
+/// Names the file with the operator's token, which the program reads.
+pub const TOKEN_FILE_VARIABLE: &str = "TIDEGATE_ADMIN_TOKEN_FILE";
 /// The operator's token itself.
-pub(super) const ADMIN_TOKEN: &str = "TIDEGATE_ADMIN_TOKEN";
+const ADMIN_TOKEN: &str = "TIDEGATE_ADMIN_TOKEN";
 /// The variables of the environment that start with `TIDEGATE_`, and those of OpenTelemetry that are known. An empty one counts
 /// as unset.
 #[derive(Clone, Debug, Default)]
 pub struct Environment {
     /// `None`: not UTF-8.
-    pub(super) values: BTreeMap<String, Option<String>>,
+    pub(crate) values: BTreeMap<String, Option<String>>,
 }
 
 impl Environment {
@@ -51,13 +53,14 @@ impl Environment {
 
     /// The same with the operator's token.
     #[must_use]
-    pub(super) fn with_token(mut self, token: String) -> Self {
+    pub fn with_token(mut self, token: String) -> Self {
         self.values.insert(ADMIN_TOKEN.to_owned(), Some(token));
         self
     }
 
     /// What the variables of OpenTelemetry ask for and do not get.
-    pub(super) fn telemetry_warning(&self) -> Option<String> {
+    #[must_use]
+    pub fn telemetry_warning(&self) -> Option<String> {
         telemetry::warning(&self.values)
     }
 }
@@ -76,11 +79,8 @@ impl<K: Into<OsString>, V: Into<OsString>> FromIterator<(K, V)> for Environment 
     }
 }
 
-/// Settings given on the command line, by path.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Flags {
-    pub(super) values: BTreeMap<&'static str, String>,
-}
+/// The values that were given on the command line, by the paths of their settings.
+pub type FlagValues = BTreeMap<&'static str, String>;
 
 /// One value on its way in.
 struct Candidate<'a> {
@@ -91,28 +91,35 @@ struct Candidate<'a> {
 }
 
 /// Picks the value of each setting and remembers where it came from.
-pub(super) struct Resolver<'a> {
+pub struct Resolver<'a> {
     /// All settings.
     table: &'static [Setting],
     document: &'a Document<'a>,
     environment: &'a Environment,
-    flags: &'a Flags,
-    pub(super) origins: Vec<(&'static str, Origin)>,
-    pub(super) found: Found,
+    flags: &'a FlagValues,
+    /// Where the value of each setting came from.
+    pub origins: Vec<(&'static str, Origin)>,
+    /// What is wrong.
+    pub found: Found,
 }
 
 impl<'a> Resolver<'a> {
-    pub(super) fn new(
+    /// For the settings of `table`.
+    #[must_use]
+    pub fn new(
         table: &'static [Setting],
         document: &'a Document<'a>,
         environment: &'a Environment,
-        flags: &'a Flags,
+        flags: &'a FlagValues,
     ) -> Self {
         Self { table, document, environment, flags, origins: Vec::new(), found: Found::default() }
     }
 
     /// The setting's value; its default if what was given is wrong (and reported).
-    pub(super) fn value<T: Value>(&mut self, path: &'static str, default: &str, range: &T::Range) -> T {
+    ///
+    /// # Panics
+    /// When `default` is outside of `range`, which a test of the table rules out.
+    pub fn value<T: Value>(&mut self, path: &'static str, default: &str, range: &T::Range) -> T {
         let mut chosen = None;
         let variable = self.variable(self.setting(path).map(Setting::environment_name));
         let standard = self.variable(telemetry::standard_variable(path).map(str::to_owned));
@@ -133,13 +140,14 @@ impl<'a> Resolver<'a> {
     }
 
     /// Where the value of a resolved setting came from.
-    pub(super) fn origin(&self, path: &str) -> Origin {
+    #[must_use]
+    pub fn origin(&self, path: &str) -> Origin {
         let found = self.origins.iter().find(|(other, _)| *other == path);
         found.map_or(Origin::Default, |(_, origin)| origin.clone())
     }
 
     fn flag(&self, path: &str) -> Option<Candidate<'a>> {
-        let text = self.flags.values.get(path)?;
+        let text = self.flags.get(path)?;
         let origin = Origin::Flag(format!("--{}", self.setting(path)?.flag_name()?));
         Some(Candidate { origin, text: Some(text), written: None })
     }

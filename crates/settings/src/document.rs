@@ -10,31 +10,32 @@ use serde_json::Value as Json;
 use toml::Spanned;
 use toml::de::{DeInteger, DeTable, DeValue};
 
-use super::mistake::{Found, MAX_MISTAKES, Mistake, Origin, Position};
-use super::value::TomlType;
+use crate::mistake::{Found, MAX_MISTAKES, Mistake, Origin, Position};
+use crate::value::TomlType;
 
 /// Largest file that is read, in bytes.
 pub const MAX_FILE_BYTES: usize = 4 << 20;
 
 /// A parsed file; the default is one that is not there.
 #[derive(Debug, Default)]
-pub(super) struct Document<'a> {
-    pub(super) root: DeTable<'a>,
+pub struct Document<'a> {
+    pub(crate) root: DeTable<'a>,
     lines: LineStarts<'a>,
     /// What is wrong with the syntax.
-    pub(super) syntax: Found,
+    pub syntax: Found,
 }
 
 /// One value of the file, as text and with its type.
-pub(super) struct Scalar<'a> {
-    pub(super) text: Cow<'a, str>,
-    pub(super) written: TomlType,
-    pub(super) position: Position,
+pub(crate) struct Scalar<'a> {
+    pub(crate) text: Cow<'a, str>,
+    pub(crate) written: TomlType,
+    pub(crate) position: Position,
 }
 
 impl<'a> Document<'a> {
     /// Parses `bytes`.
-    pub(super) fn parse(bytes: &'a [u8]) -> Self {
+    #[must_use]
+    pub fn parse(bytes: &'a [u8]) -> Self {
         let mut found = Found::default();
         let text = text(bytes).unwrap_or_else(|mistake| {
             found.push(mistake);
@@ -51,7 +52,7 @@ impl<'a> Document<'a> {
     }
 
     /// The value of a setting, if the file has it.
-    pub(super) fn scalar(&self, path: &str) -> Option<Scalar<'_>> {
+    pub(crate) fn scalar(&self, path: &str) -> Option<Scalar<'_>> {
         let value = match path.split_once('.') {
             None => self.root.get(path)?,
             Some((group, field)) => self.root.get(group)?.get_ref().as_table()?.get(field)?,
@@ -68,8 +69,11 @@ impl<'a> Document<'a> {
         Some(Scalar { text, written, position: self.lines.position(value.span().start) })
     }
 
-    /// The entries of `[[name]]` as JSON; a mistake if it is something else.
-    pub(super) fn entries(&self, name: &str) -> Result<Entries, Mistake> {
+    /// The entries of `[[name]]` as JSON.
+    ///
+    /// # Errors
+    /// When the file has something else under this name.
+    pub fn entries(&self, name: &str) -> Result<Entries, Mistake> {
         let mut entries = Entries::default();
         let Some(value) = self.root.get(name) else { return Ok(entries) };
         let DeValue::Array(list) = value.get_ref() else {
@@ -89,7 +93,8 @@ impl<'a> Document<'a> {
     }
 
     /// The table `name` as JSON, empty if it is not there.
-    pub(super) fn table(&self, name: &str) -> Json {
+    #[must_use]
+    pub fn table(&self, name: &str) -> Json {
         let mut ignored = Vec::new();
         // What JSON cannot say stands there as text, which is no source of an attribute either.
         let value = self.root.get(name).map(|value| json(value.get_ref(), &format!("/{name}"), &mut ignored));
@@ -97,7 +102,8 @@ impl<'a> Document<'a> {
     }
 
     /// Where the value at a JSON pointer stands, or the nearest thing around it that exists.
-    pub(super) fn locate(&self, pointer: &str) -> Origin {
+    #[must_use]
+    pub fn locate(&self, pointer: &str) -> Origin {
         let mut tokens = pointer.split('/').skip(1).map(|token| token.replace("~1", "/").replace("~0", "~"));
         let Some(mut found) = tokens.next().and_then(|token| self.root.get(&*token)) else {
             return Origin::File(self.lines.position(0));
@@ -115,7 +121,7 @@ impl<'a> Document<'a> {
         self.at(&found.span())
     }
 
-    pub(super) fn at(&self, span: &Range<usize>) -> Origin {
+    pub(crate) fn at(&self, span: &Range<usize>) -> Origin {
         Origin::File(self.lines.position(span.start))
     }
 }
@@ -162,12 +168,13 @@ fn decimal(number: &DeInteger<'_>) -> String {
 }
 
 /// The entries of one list, as the JSON that the admin API would have received.
-#[derive(Default)]
-pub(super) struct Entries {
-    pub(super) values: Vec<Json>,
+#[derive(Debug, Default)]
+pub struct Entries {
+    /// Each entry.
+    pub values: Vec<Json>,
     /// Pointers to what JSON cannot say (dates, NaN, numbers beyond 64 bits), and its text, which
     /// stands in `values` for it. The first [`MAX_MISTAKES`]: one is enough to refuse the file.
-    pub(super) inexpressible: Vec<(String, String)>,
+    pub inexpressible: Vec<(String, String)>,
 }
 
 fn json(value: &DeValue<'_>, pointer: &str, inexpressible: &mut Vec<(String, String)>) -> Json {

@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde_json::{Value as Json, json};
 
-use super::value::{MAX_TEXT, TomlType, Value};
+use crate::value::{MAX_TEXT, TomlType, Value};
 
 /// A text that must not appear in any output.
 #[derive(Clone, PartialEq, Eq)]
@@ -25,7 +25,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-impl Value for Option<Secret> {
+impl Value for Secret {
     /// Least number of characters.
     type Range = usize;
     const TYPES: &'static [TomlType] = &[TomlType::String];
@@ -34,12 +34,7 @@ impl Value for Option<Secret> {
 
     fn parse(text: &str, least: &usize) -> Option<Self> {
         let printable = text.bytes().all(|byte| byte.is_ascii_graphic());
-        match text.len() {
-            0 => Some(None),
-            length => {
-                (printable && (*least..=MAX_TEXT).contains(&length)).then(|| Some(Secret(text.to_owned())))
-            }
-        }
+        (printable && (*least..=MAX_TEXT).contains(&text.len())).then(|| Self(text.to_owned()))
     }
 
     fn accepted(least: &usize) -> String {
@@ -51,7 +46,7 @@ impl Value for Option<Secret> {
     }
 
     fn show(&self) -> String {
-        if self.is_some() { "(redacted)".to_owned() } else { "(none)".to_owned() }
+        "(redacted)".to_owned()
     }
 }
 

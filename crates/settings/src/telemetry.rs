@@ -10,9 +10,8 @@ use http::{HeaderName, HeaderValue};
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
 use serde_json::{Value as Json, json};
 
-use super::intake::FRAMING_FIELDS;
-use super::list::Item;
-use super::value::{MAX_TEXT, TomlType, Value};
+use crate::list::Item;
+use crate::value::{MAX_TEXT, TomlType, Value};
 
 /// OpenTelemetry's variables, and the setting that each stands for.
 const STANDARD: [(&str, &str); 9] = [
@@ -42,6 +41,16 @@ const MAX_FIELDS: usize = 16;
 /// Longest name of a service, in bytes.
 const MAX_NAME: usize = 255;
 
+/// Fields that address or frame a message.
+pub const FRAMING_FIELDS: [HeaderName; 6] = [
+    http::header::CONNECTION,
+    http::header::CONTENT_LENGTH,
+    http::header::HOST,
+    http::header::TE,
+    http::header::TRANSFER_ENCODING,
+    http::header::UPGRADE,
+];
+
 /// What a list of pairs has in another form.
 const ENCODED: &AsciiSet = &CONTROLS.add(b' ').add(b',').add(b'%').add(b'"').add(b'\\');
 
@@ -49,12 +58,12 @@ const ENCODED: &AsciiSet = &CONTROLS.add(b' ').add(b',').add(b'%').add(b'"').add
 type Variables = BTreeMap<String, Option<String>>;
 
 /// The variable of OpenTelemetry's that stands for a setting, if there is one.
-pub(super) fn standard_variable(path: &str) -> Option<&'static str> {
+pub(crate) fn standard_variable(path: &str) -> Option<&'static str> {
     STANDARD.iter().find(|(_, setting)| *setting == path).map(|(variable, _)| *variable)
 }
 
 /// What a variable accepts, where that is not in the setting's words.
-pub(super) fn accepted(variable: &str) -> Option<&'static str> {
+pub(crate) fn accepted(variable: &str) -> Option<&'static str> {
     match variable {
         TRACES_EXPORTER | METRICS_EXPORTER => Some("otlp, none"),
         SAMPLER => Some(
@@ -65,14 +74,14 @@ pub(super) fn accepted(variable: &str) -> Option<&'static str> {
 }
 
 /// Whether a variable says something here.
-pub(super) fn is_standard(variable: &str) -> bool {
+pub(crate) fn is_standard(variable: &str) -> bool {
     let beside = [SAMPLER_ARGUMENT, DISABLED, PROTOCOL];
     beside.contains(&variable) || STANDARD.iter().any(|(standard, _)| *standard == variable)
 }
 
 /// Puts what OpenTelemetry's variables say into the words of the settings. A value without such a word stays as it is,
 /// and its setting refuses it.
-pub(super) fn in_our_words(variables: &mut Variables) {
+pub(crate) fn in_our_words(variables: &mut Variables) {
     let argument = variables.remove(SAMPLER_ARGUMENT).flatten();
     let is_disabled = variables.remove(DISABLED).flatten().is_some_and(|it| it.eq_ignore_ascii_case("true"));
     for (variable, setting) in STANDARD {
@@ -96,7 +105,7 @@ pub(super) fn in_our_words(variables: &mut Variables) {
 }
 
 /// What these variables ask for and do not get, although they are no mistake.
-pub(super) fn warning(variables: &Variables) -> Option<String> {
+pub(crate) fn warning(variables: &Variables) -> Option<String> {
     let asked = variables.get(PROTOCOL)?.as_deref().filter(|asked| *asked != SPOKEN)?;
     let shown = asked.escape_debug();
     Some(format!(
@@ -152,13 +161,13 @@ impl Value for Ratio {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceName(pub String);
 
-impl Value for Option<ServiceName> {
+impl Value for ServiceName {
     type Range = ();
     const TYPES: &'static [TomlType] = &[TomlType::String];
 
     fn parse(text: &str, (): &()) -> Option<Self> {
-        let is_name = text.len() <= MAX_NAME && !text.chars().any(char::is_control);
-        is_name.then(|| (!text.is_empty()).then(|| ServiceName(text.to_owned())))
+        let is_name = !text.is_empty() && text.len() <= MAX_NAME && !text.chars().any(char::is_control);
+        is_name.then(|| Self(text.to_owned()))
     }
 
     fn accepted((): &()) -> String {
@@ -170,7 +179,7 @@ impl Value for Option<ServiceName> {
     }
 
     fn show(&self) -> String {
-        self.as_ref().map_or_else(|| "(none)".to_owned(), |ServiceName(name)| name.clone())
+        self.0.clone()
     }
 }
 
@@ -259,7 +268,6 @@ impl Value for ExportFields {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{File, Flags, load};
 
     fn variables(pairs: &[(&str, &str)]) -> Variables {
         let mut variables =
@@ -342,37 +350,5 @@ mod tests {
                 .iter()
                 .all(|(name, setting)| is_standard(name) && standard_variable(setting) == Some(*name))
         );
-    }
-
-    #[test]
-    fn a_variable_of_ours_comes_before_opentelemetrys_and_both_before_the_file() {
-        let file = File {
-            name: "t.toml",
-            bytes: b"telemetry.endpoint = 'http://file:1'\ntelemetry.sample_ratio = 0.5",
-        };
-        let endpoint = |pairs: &[(&str, &str)]| {
-            let environment = pairs.iter().copied().collect();
-            let loaded = load(Some(file), &environment, &Flags::default()).unwrap();
-            let telemetry = loaded.config.settings.telemetry;
-            assert_eq!(telemetry.sample_ratio.value(), 0.5);
-            telemetry.endpoint.unwrap().0.to_string()
-        };
-        let standard = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://standard:1");
-        assert_eq!(endpoint(&[]), "http://file:1/");
-        assert_eq!(endpoint(&[standard]), "http://standard:1/");
-        assert_eq!(endpoint(&[standard, ("TIDEGATE_TELEMETRY_ENDPOINT", "http://ours:1")]), "http://ours:1/");
-        let wrong = [("OTEL_TRACES_SAMPLER", "always_on")].into_iter().collect();
-        let refused = load(None, &wrong, &Flags::default()).unwrap_err().to_string();
-        assert!(
-            refused.contains("OTEL_TRACES_SAMPLER") && refused.contains("a number from 0 to 1"),
-            "{refused}"
-        );
-        for variable in [TRACES_EXPORTER, METRICS_EXPORTER] {
-            let wrong = [(variable, "prometheus")].into_iter().collect();
-            let refused = load(None, &wrong, &Flags::default()).unwrap_err().to_string();
-            assert!(refused.contains("otlp, none") && !refused.contains("true"), "{refused}");
-        }
-        let unknown = [("OTEL_LOGS_EXPORTER", "otlp")].into_iter().collect();
-        assert!(load(None, &unknown, &Flags::default()).unwrap().warnings.is_empty());
     }
 }

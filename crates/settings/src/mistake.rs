@@ -70,7 +70,8 @@ impl Mistakes {
     }
 
     /// `None` if nothing was found.
-    pub(super) fn new(file: &str, found: Found) -> Option<Self> {
+    #[must_use]
+    pub fn new(file: &str, found: Found) -> Option<Self> {
         let Found { mut list, more } = found;
         list.sort();
         list.dedup();
@@ -78,7 +79,8 @@ impl Mistakes {
     }
 
     /// What keeps a good file from being put in force, at least one mistake.
-    pub(super) fn together(file: &str, found: Vec<policy::Mistake>) -> Self {
+    #[must_use]
+    pub fn together(file: &str, found: Vec<policy::Mistake>) -> Self {
         let list =
             found.into_iter().take(MAX_MISTAKES).map(|policy::Mistake { pointer, problem, accepted }| {
                 Mistake { origin: Origin::Stored, path: path(&pointer), problem, accepted }
@@ -87,7 +89,8 @@ impl Mistakes {
     }
 
     /// The one mistake that kept the file from being read at all.
-    pub(super) fn unreadable(file: &str, problem: String) -> Self {
+    #[must_use]
+    pub fn unreadable(file: &str, problem: String) -> Self {
         let origin = Origin::File(Position { line: 1, column: 1 });
         let accepted = "a readable file".to_owned();
         let list = vec![Mistake { origin, path: String::new(), problem, accepted }];
@@ -98,13 +101,14 @@ impl Mistakes {
 /// Mistakes as they are found: the first [`MAX_MISTAKES`] are kept, the rest counted, so that a file
 /// of nothing but mistakes costs no memory.
 #[derive(Debug, Default)]
-pub(super) struct Found {
+pub struct Found {
     list: Vec<Mistake>,
     more: usize,
 }
 
 impl Found {
-    pub(super) fn push(&mut self, mistake: Mistake) {
+    /// Adds a mistake.
+    pub fn push(&mut self, mistake: Mistake) {
         if self.list.len() < MAX_MISTAKES {
             self.list.push(mistake);
         } else {
@@ -113,17 +117,19 @@ impl Found {
     }
 
     /// Counts mistakes that nobody will see.
-    pub(super) fn skip(&mut self, count: usize) {
+    pub(crate) fn skip(&mut self, count: usize) {
         self.more += count;
     }
 
-    pub(super) fn list(&self) -> &[Mistake] {
+    /// The mistakes that are kept.
+    #[must_use]
+    pub fn list(&self) -> &[Mistake] {
         &self.list
     }
 
     /// Adds mistakes of syntax. What the checks say about the lines they are on is dropped: it is
     /// about the parser's guess, not about what was written.
-    pub(super) fn add_syntax(&mut self, syntax: Self) {
+    pub fn add_syntax(&mut self, syntax: Self) {
         let line = |mistake: &Mistake| match mistake.origin {
             Origin::File(position) => Some(position.line),
             _ => None,
@@ -162,7 +168,10 @@ impl fmt::Display for Mistakes {
 
 impl Origin {
     /// Writes the place for people; `file` is the file's name.
-    pub(super) fn describe(&self, file: &str, out: &mut dyn fmt::Write) -> fmt::Result {
+    ///
+    /// # Errors
+    /// When `out` takes no more.
+    pub fn describe(&self, file: &str, out: &mut dyn fmt::Write) -> fmt::Result {
         match self {
             Self::File(Position { line, column }) => write!(out, "{file}:{line}:{column}"),
             Self::Environment(name) => write!(out, "environment {name}"),
@@ -174,7 +183,8 @@ impl Origin {
 }
 
 /// `/policy/0/match/ip` as people write it: `policy[0].match.ip`.
-pub(super) fn path(pointer: &str) -> String {
+#[must_use]
+pub fn path(pointer: &str) -> String {
     let mut path = String::new();
     for token in pointer.split('/').skip(1) {
         let token = token.replace("~1", "/").replace("~0", "~");

@@ -1,0 +1,191 @@
+//! Agents in this process, without a network between: the engine and the stub are real.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+    mpsc,
+};
+
+use super::{AgentCall, AgentDesk, AgentError, AgentLink, AgentOrder, AgentRefusal, Agents};
+use crate::{
+    cluster::{Cluster, Job},
+    load::Stop,
+    stub::{Stub, StubOptions},
+};
+use tidegate_judge::measurement::{Bench as _, Loop, Measurement, StepPlan};
+
+const VERSION: &str = "1.2.3";
+
+/// A desk that is asked directly.
+struct DirectLink {
+    name: String,
+    desk: Arc<AgentDesk>,
+    /// Its next step breaks off as soon as it has begun.
+    breaks: AtomicBool,
+}
+
+impl DirectLink {
+    fn new(name: &str, breaks: bool) -> Arc<Self> {
+        let desk = Arc::new(AgentDesk::new(VERSION, "unused".into(), Vec::new()));
+        Arc::new(Self { name: name.to_owned(), desk, breaks: AtomicBool::new(breaks) })
+    }
+}
+
+fn refused(refusal: &AgentRefusal) -> AgentError {
+    AgentError(refusal.to_string())
+}
+
+impl AgentLink for DirectLink {
+    fn address(&self) -> &str {
+        &self.name
+    }
+
+    fn ask(&self, call: AgentCall, body: &str) -> Result<String, AgentError> {
+        self.desk.answer(call, body.as_bytes()).map_err(|refusal| refused(&refusal))
+    }
+
+    fn step(&self, body: &str, line: &mut dyn FnMut(&str) -> bool) -> Result<(), AgentError> {
+        let (sender, lines) = mpsc::sync_channel::<String>(64);
+        let say = Box::new(move |line: String| sender.send(line).is_ok());
+        self.desk.begin(body.as_bytes(), say).map_err(|refusal| refused(&refusal))?;
+        for text in lines {
+            if !line(text.trim_end()) {
+                break;
+            }
+            if text.contains("started") && self.breaks.swap(false, Ordering::Relaxed) {
+                return Err(AgentError("the cable was cut".to_owned()));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn plan(connections: u32, measure_ms: u64, max_requests: u64) -> StepPlan {
+    let discipline = Loop::Closed { think_us: 0 };
+    StepPlan { connections, discipline, warmup_ms: 0, measure_ms, max_requests }
+}
+
+fn stub() -> (Stub, Stop) {
+    let stop = Stop::default();
+    (Stub::start(StubOptions::new("127.0.0.1:0".parse().unwrap()), stop.clone()).unwrap(), stop)
+}
+
+fn job(stub: &Stub) -> Job {
+    let scenario =
+        "name = \"agents\"\n[[request]]\npath = \"/\"\n[[step]]\nconnections = 1\nduration_s = 1.0\n";
+    Job::new(format!("http://{}/", stub.address()), scenario.to_owned(), None, 1)
+}
+
+/// A step by these agents.
+fn run(agents: Agents, plan: &StepPlan) -> Measurement {
+    let (stub, stop) = stub();
+    let mut cluster = Cluster::new(job(&stub), 1, "unused".into(), Vec::new()).over(agents);
+    let measured = cluster.run(plan).unwrap();
+    stop.stop();
+    stub.join().unwrap();
+    measured
+}
+
+fn met(links: Vec<Arc<DirectLink>>) -> Agents {
+    Agents::meet(links.into_iter().map(|link| link as Arc<dyn AgentLink>).collect(), VERSION).unwrap()
+}
+
+#[test]
+fn two_agents_measure_what_one_measures() {
+    let step = plan(5, 60_000, 101);
+    let one = run(met(vec![DirectLink::new("a", false)]), &step);
+    let two = run(met(vec![DirectLink::new("a", false), DirectLink::new("b", false)]), &step);
+    for measured in [&one, &two] {
+        assert_eq!((measured.sent, measured.good, measured.established), (101, 101, 5));
+        assert_eq!((measured.response.len(), measured.statuses[&200]), (101, 101));
+        assert_eq!(measured.plan, step);
+    }
+    let shares: Vec<(&str, u32, u64)> =
+        two.agents.iter().map(|share| (share.agent.as_str(), share.connections, share.good)).collect();
+    assert_eq!(shares, [("a", 3, 51), ("b", 2, 50)]);
+    assert!(
+        two.agents.iter().all(|share| share.lost.is_none() && share.clock_error_us < 1_000_000),
+        "{two:?}"
+    );
+}
+
+#[test]
+fn an_agent_that_is_lost_in_the_middle_takes_its_share_with_it_and_is_named() {
+    let links = vec![DirectLink::new("stays", false), DirectLink::new("goes", true)];
+    let measured = run(met(links), &plan(4, 1_000, 0));
+    assert_eq!((measured.plan.connections, measured.established), (2, 2));
+    assert!(measured.good > 0 && measured.seconds > 0.9, "{measured:?}");
+    let lost: Vec<Option<&str>> = measured.agents.iter().map(|share| share.lost.as_deref()).collect();
+    assert_eq!(lost, [None, Some("the cable was cut")]);
+}
+
+#[test]
+fn a_search_has_the_step_run_again_by_those_that_stay() {
+    let links = vec![DirectLink::new("stays", false), DirectLink::new("goes", true)];
+    let measured = run(met(links).repeating(), &plan(4, 500, 0));
+    assert_eq!((measured.plan.connections, measured.established), (4, 4));
+    let shares: Vec<(&str, u32, bool)> = measured
+        .agents
+        .iter()
+        .map(|share| (share.agent.as_str(), share.connections, share.lost.is_some()))
+        .collect();
+    assert_eq!(shares, [("stays", 4, false), ("goes", 2, true)]);
+}
+
+#[test]
+fn the_last_agent_that_is_lost_is_an_error_that_names_it() {
+    let (stub, stop) = stub();
+    let mut cluster = Cluster::new(job(&stub), 1, "unused".into(), Vec::new())
+        .over(met(vec![DirectLink::new("only", true)]));
+    let error = cluster.run(&plan(1, 60_000, 0)).unwrap_err();
+    assert_eq!(error.to_string(), "agent only: the cable was cut");
+    stop.stop();
+    stub.join().unwrap();
+}
+
+#[test]
+fn an_agent_of_another_version_is_told_before_anything_is_run() {
+    let link = DirectLink::new("old", false);
+    let met = Agents::meet(vec![Arc::clone(&link) as Arc<dyn AgentLink>], "1.3.0").map(drop);
+    let said = met.unwrap_err().to_string();
+    assert_eq!(said, "agent old: it is tidegate 1.2.3, and this is 1.3.0: run the same version on both");
+    // What else an order of another version has does not matter.
+    let refused = link.desk.begin(b"{\"version\":\"1.3.0\",\"plans\":[]}", Box::new(|_| true)).unwrap_err();
+    assert!(matches!(refused, AgentRefusal::Version { .. }), "{refused}");
+}
+
+#[test]
+fn an_agent_works_for_one_run_at_a_time_and_within_its_bounds() {
+    let (stub, stop) = stub();
+    let link = DirectLink::new("a", false);
+    let order = |run: &str, connections: u32| {
+        let order = AgentOrder {
+            version: VERSION.to_owned(),
+            run: run.to_owned(),
+            job: job(&stub),
+            plan: plan(connections, 60_000, 0),
+            processes: 1,
+            contact: true,
+        };
+        serde_json::to_vec(&order).unwrap()
+    };
+    let (sender, lines) = mpsc::sync_channel::<String>(64);
+    let refused = |body: &[u8]| link.desk.begin(body, Box::new(|_| true)).unwrap_err();
+    assert!(matches!(refused(&order("first", 2_000_000)), AgentRefusal::OutOfRange(_)));
+    link.desk.begin(&order("first", 1), Box::new(move |line| sender.send(line).is_ok())).unwrap();
+    assert_eq!(lines.recv().unwrap(), "\"ready\"\n");
+    assert!(matches!(refused(&order("second", 1)), AgentRefusal::Busy));
+    // Nobody else can start or stop it.
+    let start = |run: &str| link.ask(AgentCall::Start, &format!("{{\"run\":\"{run}\",\"at_ns\":0}}"));
+    let end = |run: &str| link.ask(AgentCall::Stop, &format!("{{\"run\":\"{run}\",\"is_over\":true}}"));
+    assert!(start("second").is_err());
+    end("second").unwrap();
+    start("first").unwrap();
+    assert!(lines.iter().any(|line| line.contains("started")));
+    end("first").unwrap();
+    assert!(lines.iter().any(|line| line.starts_with("{\"done\"")));
+    // The run is over, so that the agent is kept for nobody.
+    link.desk.begin(&order("second", 1), Box::new(|_| false)).unwrap();
+    stop.stop();
+    stub.join().unwrap();
+}
