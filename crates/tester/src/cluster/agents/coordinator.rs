@@ -4,11 +4,11 @@
 //! later takes its share of the step with it; a search, which compares steps, has the step run again instead
 //! ([`Agents::repeating`]). Before the first step every agent must be there: one that is not is a mistake of whoever lists it.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use tidegate_net::clock::wall;
 
-use super::step::StepOfAgents;
+use super::step::{SILENCE, StepOfAgents};
 use super::{
     AgentCall, AgentError, AgentLink, AgentOrder, AgentProfile, AgentStop, MAX_AGENTS, StatedVersion,
 };
@@ -29,6 +29,8 @@ pub struct Agents {
     contact: bool,
     repeats: bool,
     has_run: bool,
+    /// After how long without a word an agent is lost.
+    silence: Duration,
 }
 
 struct MetAgent {
@@ -63,6 +65,7 @@ impl Agents {
             contact: true,
             repeats: false,
             has_run: false,
+            silence: SILENCE,
         })
     }
 
@@ -100,6 +103,13 @@ impl Agents {
         self
     }
 
+    /// With another time after which a silent agent is lost.
+    #[cfg(test)]
+    pub(super) fn losing_after(mut self, silence: Duration) -> Self {
+        self.silence = silence;
+        self
+    }
+
     /// How many there are.
     #[must_use]
     pub fn count(&self) -> usize {
@@ -122,7 +132,8 @@ impl Agents {
     ) -> Result<Measurement, ClusterError> {
         let mut lost: Vec<AgentShare> = Vec::new();
         loop {
-            let mut step = StepOfAgents::begin(self.met.iter().map(|met| &met.link), &self.order(job, plan))?;
+            let links = self.met.iter().map(|met| &met.link);
+            let mut step = StepOfAgents::begin(links, &self.order(job, plan), self.silence)?;
             step.follow(stop, self.repeats, progress);
             let gone: Vec<AgentShare> = step.shares().filter(|share| share.lost.is_some()).collect();
             self.forget(&gone);

@@ -22,8 +22,10 @@ use tidegate_judge::measurement::{AgentShare, Loop, Measurement, StepPlan};
 const LEAD: Duration = Duration::from_millis(100);
 /// Longest time in which connections are opened.
 const OPENING: Duration = Duration::from_secs(600);
-/// An agent that says nothing for so long within a step is lost.
-const SILENCE: Duration = Duration::from_secs(10);
+/// An agent that says nothing for so long within a step is lost. It is longer than an agent's kernel waits for the acknowledgement of
+/// a line (30 s, the TCP user timeout of the net crate's listeners): when the network between is broken, the agent has then noticed
+/// it before, and makes no load any more.
+pub(super) const SILENCE: Duration = Duration::from_secs(35);
 
 /// What happens at an agent.
 enum AgentEvent {
@@ -109,6 +111,7 @@ pub(super) struct StepOfAgents {
     inbox: mpsc::Receiver<PartEvent>,
     run: String,
     budget: Duration,
+    silence: Duration,
     /// When those that have not ended are lost.
     deadline: u64,
     /// When the common start was named.
@@ -118,10 +121,11 @@ pub(super) struct StepOfAgents {
 }
 
 impl StepOfAgents {
-    /// Orders each agent's part of the whole that is ordered.
+    /// Orders each agent's part of the whole that is ordered. An agent that says nothing for `silence` is lost.
     pub(super) fn begin<'a>(
         links: impl ExactSizeIterator<Item = &'a Arc<dyn AgentLink>>,
         whole: &AgentOrder,
+        silence: Duration,
     ) -> Result<Self, ClusterError> {
         let (_, options) = whole.job.resolve()?;
         let epoch = Epoch::start();
@@ -145,6 +149,7 @@ impl StepOfAgents {
             inbox,
             run: whole.run.clone(),
             budget: budget(&whole.plan, &options),
+            silence,
             deadline: nanos(OPENING),
             started: None,
             is_ending: false,
@@ -180,16 +185,21 @@ impl StepOfAgents {
         }
     }
 
-    /// Ends the parts of agents that say nothing, or do not come to an end.
+    /// Ends the parts of agents that say nothing, or do not come to an end. They are told to stop, should they hear it.
     fn lose_the_silent(&mut self, now: u64) {
-        let (has_started, deadline) = (self.started.is_some(), self.deadline);
-        for part in self.parts.iter_mut().filter(|part| part.outcome.is_none()) {
+        let (has_started, deadline, silence) = (self.started.is_some(), self.deadline, self.silence);
+        let mut lost = Vec::new();
+        for (index, part) in self.parts.iter_mut().enumerate().filter(|(_, part)| part.outcome.is_none()) {
             if now > deadline {
                 part.end(Err("it came to no result in time".to_owned()));
-            } else if has_started && now.saturating_sub(part.heard) > nanos(SILENCE) {
-                part.end(Err(format!("it said nothing for {} s", SILENCE.as_secs())));
+            } else if has_started && now.saturating_sub(part.heard) > nanos(silence) {
+                part.end(Err(format!("it said nothing for {} s", silence.as_secs())));
+            } else {
+                continue;
             }
+            lost.push(index);
         }
+        lost.into_iter().for_each(|index| self.tell_to_stop(index));
     }
 
     /// Names one moment for all of them, each by its own clock.

@@ -1,10 +1,11 @@
 //! Agents in this process, without a network between: the engine and the stub are real.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
-    mpsc,
+use std::{
+    sync::{Arc, mpsc},
+    time::Duration,
 };
+
+use parking_lot::Mutex;
 
 use super::{AgentCall, AgentDesk, AgentError, AgentLink, AgentOrder, AgentRefusal, Agents};
 use crate::{
@@ -16,18 +17,38 @@ use tidegate_judge::measurement::{Bench as _, Loop, Measurement, StepPlan};
 
 const VERSION: &str = "1.2.3";
 
+/// What becomes of an agent's next step as soon as that has begun.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum LinkFault {
+    BreaksOff,
+    FallsSilent,
+}
+
 /// A desk that is asked directly.
 struct DirectLink {
     name: String,
     desk: Arc<AgentDesk>,
-    /// Its next step breaks off as soon as it has begun.
-    breaks: AtomicBool,
+    fault: Mutex<Option<LinkFault>>,
+    /// A word for each stop that it is told.
+    told: mpsc::SyncSender<()>,
+    stops: Mutex<mpsc::Receiver<()>>,
 }
 
 impl DirectLink {
-    fn new(name: &str, breaks: bool) -> Arc<Self> {
+    fn new(name: &str) -> Arc<Self> {
+        Self::with(name, None)
+    }
+
+    fn with(name: &str, fault: Option<LinkFault>) -> Arc<Self> {
         let desk = Arc::new(AgentDesk::new(VERSION, "unused".into(), Vec::new()));
-        Arc::new(Self { name: name.to_owned(), desk, breaks: AtomicBool::new(breaks) })
+        let (told, stops) = mpsc::sync_channel(64);
+        let (fault, stops) = (Mutex::new(fault), Mutex::new(stops));
+        Arc::new(Self { name: name.to_owned(), desk, fault, told, stops })
+    }
+
+    /// Returns when it was told to stop.
+    fn is_told_to_stop(&self) {
+        self.stops.lock().recv_timeout(Duration::from_secs(10)).unwrap();
     }
 }
 
@@ -41,21 +62,34 @@ impl AgentLink for DirectLink {
     }
 
     fn ask(&self, call: AgentCall, body: &str) -> Result<String, AgentError> {
+        if call == AgentCall::Stop {
+            self.told.try_send(()).unwrap();
+        }
         self.desk.answer(call, body.as_bytes()).map_err(|refusal| refused(&refusal))
     }
 
     fn step(&self, body: &str, line: &mut dyn FnMut(&str) -> bool) -> Result<(), AgentError> {
         let (sender, lines) = mpsc::sync_channel::<String>(64);
+        let fault = self.fault.lock().take();
+        // The answer of an agent that falls silent does not end either.
+        let open = (fault == Some(LinkFault::FallsSilent)).then(|| sender.clone());
         let say = Box::new(move |line: String| sender.send(line).is_ok());
         self.desk.begin(body.as_bytes(), say).map_err(|refusal| refused(&refusal))?;
+        let mut is_silent = false;
         for text in lines {
+            if is_silent {
+                continue;
+            }
             if !line(text.trim_end()) {
                 break;
             }
-            if text.contains("started") && self.breaks.swap(false, Ordering::Relaxed) {
-                return Err(AgentError("the cable was cut".to_owned()));
+            match fault.filter(|_| text.contains("started")) {
+                Some(LinkFault::BreaksOff) => return Err(AgentError("the cable was cut".to_owned())),
+                Some(LinkFault::FallsSilent) => is_silent = true,
+                None => {}
             }
         }
+        drop(open);
         Ok(())
     }
 }
@@ -93,8 +127,8 @@ fn met(links: Vec<Arc<DirectLink>>) -> Agents {
 #[test]
 fn two_agents_measure_what_one_measures() {
     let step = plan(5, 60_000, 101);
-    let one = run(met(vec![DirectLink::new("a", false)]), &step);
-    let two = run(met(vec![DirectLink::new("a", false), DirectLink::new("b", false)]), &step);
+    let one = run(met(vec![DirectLink::new("a")]), &step);
+    let two = run(met(vec![DirectLink::new("a"), DirectLink::new("b")]), &step);
     for measured in [&one, &two] {
         assert_eq!((measured.sent, measured.good, measured.established), (101, 101, 5));
         assert_eq!((measured.response.len(), measured.statuses[&200]), (101, 101));
@@ -111,7 +145,7 @@ fn two_agents_measure_what_one_measures() {
 
 #[test]
 fn an_agent_that_is_lost_in_the_middle_takes_its_share_with_it_and_is_named() {
-    let links = vec![DirectLink::new("stays", false), DirectLink::new("goes", true)];
+    let links = vec![DirectLink::new("stays"), DirectLink::with("goes", Some(LinkFault::BreaksOff))];
     let measured = run(met(links), &plan(4, 1_000, 0));
     assert_eq!((measured.plan.connections, measured.established), (2, 2));
     assert!(measured.good > 0 && measured.seconds > 0.9, "{measured:?}");
@@ -120,8 +154,19 @@ fn an_agent_that_is_lost_in_the_middle_takes_its_share_with_it_and_is_named() {
 }
 
 #[test]
+fn an_agent_that_falls_silent_is_told_to_stop() {
+    let silent = DirectLink::with("silent", Some(LinkFault::FallsSilent));
+    let agents = met(vec![DirectLink::new("stays"), Arc::clone(&silent)]);
+    // The one that stays is done long before silence is a loss.
+    let measured = run(agents.losing_after(Duration::from_secs(2)), &plan(4, 300, 0));
+    let lost: Vec<Option<&str>> = measured.agents.iter().map(|share| share.lost.as_deref()).collect();
+    assert_eq!(lost, [None, Some("it said nothing for 2 s")]);
+    silent.is_told_to_stop();
+}
+
+#[test]
 fn a_search_has_the_step_run_again_by_those_that_stay() {
-    let links = vec![DirectLink::new("stays", false), DirectLink::new("goes", true)];
+    let links = vec![DirectLink::new("stays"), DirectLink::with("goes", Some(LinkFault::BreaksOff))];
     let measured = run(met(links).repeating(), &plan(4, 500, 0));
     assert_eq!((measured.plan.connections, measured.established), (4, 4));
     let shares: Vec<(&str, u32, bool)> = measured
@@ -136,7 +181,7 @@ fn a_search_has_the_step_run_again_by_those_that_stay() {
 fn the_last_agent_that_is_lost_is_an_error_that_names_it() {
     let (stub, stop) = stub();
     let mut cluster = Cluster::new(job(&stub), 1, "unused".into(), Vec::new())
-        .over(met(vec![DirectLink::new("only", true)]));
+        .over(met(vec![DirectLink::with("only", Some(LinkFault::BreaksOff))]));
     let error = cluster.run(&plan(1, 60_000, 0)).unwrap_err();
     assert_eq!(error.to_string(), "agent only: the cable was cut");
     stop.stop();
@@ -145,7 +190,7 @@ fn the_last_agent_that_is_lost_is_an_error_that_names_it() {
 
 #[test]
 fn an_agent_of_another_version_is_told_before_anything_is_run() {
-    let link = DirectLink::new("old", false);
+    let link = DirectLink::new("old");
     let met = Agents::meet(vec![Arc::clone(&link) as Arc<dyn AgentLink>], "1.3.0").map(drop);
     let said = met.unwrap_err().to_string();
     assert_eq!(said, "agent old: it is tidegate 1.2.3, and this is 1.3.0: run the same version on both");
@@ -157,7 +202,7 @@ fn an_agent_of_another_version_is_told_before_anything_is_run() {
 #[test]
 fn an_agent_works_for_one_run_at_a_time_and_within_its_bounds() {
     let (stub, stop) = stub();
-    let link = DirectLink::new("a", false);
+    let link = DirectLink::new("a");
     let order = |run: &str, connections: u32| {
         let order = AgentOrder {
             version: VERSION.to_owned(),
