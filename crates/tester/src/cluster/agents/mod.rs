@@ -26,6 +26,7 @@ mod comparison;
 mod coordinator;
 mod desk;
 mod step;
+mod teller;
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;

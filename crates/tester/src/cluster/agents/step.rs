@@ -5,12 +5,12 @@
 
 use std::{
     sync::{Arc, mpsc},
-    thread,
     time::Duration,
 };
 
-use super::comparison::{ClockComparison, compare};
-use super::{AgentCall, AgentLine, AgentLink, AgentOrder, AgentStart, AgentStop};
+use super::comparison::ClockComparison;
+use super::teller::{AgentEvent, PartEvent, Teller, aside};
+use super::{AgentCall, AgentLink, AgentOrder, AgentStart, AgentStop};
 use crate::{
     cluster::{ClusterError, GRACE, Job, LOOK, budget, most_parts, part, together, transfer},
     epoch::{Epoch, nanos},
@@ -26,25 +26,6 @@ const OPENING: Duration = Duration::from_secs(600);
 /// a line (30 s, the TCP user timeout of the net crate's listeners): when the network between is broken, the agent has then noticed
 /// it before, and makes no load any more.
 pub(super) const SILENCE: Duration = Duration::from_secs(35);
-
-/// What happens at an agent.
-enum AgentEvent {
-    Ready(ClockComparison),
-    /// It is there.
-    Heard,
-    Started {
-        late_us: u64,
-    },
-    Progress(Progress),
-    Done(Box<Measurement>),
-    Lost(String),
-}
-
-/// An event, and the part of the step in which it happened.
-struct PartEvent {
-    part: usize,
-    event: AgentEvent,
-}
 
 /// One agent's part of a step, as far as it has come.
 struct AgentPart {
@@ -309,51 +290,4 @@ fn plan_of(kept: &[&AgentPart], plan: &StepPlan, parts: usize) -> StepPlan {
         discipline,
         ..plan.clone()
     }
-}
-
-/// Says what happens in one part of a step.
-struct Teller {
-    part: usize,
-    events: mpsc::SyncSender<PartEvent>,
-}
-
-impl Teller {
-    /// False when the step is over.
-    fn tell(&self, event: AgentEvent) -> bool {
-        self.events.send(PartEvent { part: self.part, event }).is_ok()
-    }
-
-    /// Orders a part, and hands on what becomes of it.
-    fn follow(&self, link: &dyn AgentLink, order: &str, epoch: Epoch) {
-        let mut has_ended = false;
-        let broken = link.step(order, &mut |line: &str| {
-            let event = match serde_json::from_str(line) {
-                Ok(AgentLine::Ready) => match compare(link, epoch) {
-                    Ok(clock) => AgentEvent::Ready(clock),
-                    Err(error) => AgentEvent::Lost(error.to_string()),
-                },
-                Ok(AgentLine::Waiting) => AgentEvent::Heard,
-                Ok(AgentLine::Started { late_us }) => AgentEvent::Started { late_us },
-                Ok(AgentLine::Progress(progress)) => AgentEvent::Progress(progress),
-                Ok(AgentLine::Done(measured)) => AgentEvent::Done(Box::new((*measured).into())),
-                // A line of somebody else's, for a terminal.
-                Ok(AgentLine::Failed(reason)) => AgentEvent::Lost(reason.replace(char::is_control, " ")),
-                Err(error) => AgentEvent::Lost(format!("its answer cannot be read: {error}")),
-            };
-            has_ended = matches!(event, AgentEvent::Done(_) | AgentEvent::Lost(_));
-            self.tell(event) && !has_ended
-        });
-        let reason = match broken {
-            Err(error) => error.to_string(),
-            Ok(()) => "its answer ended without a result".to_owned(),
-        };
-        if !has_ended {
-            self.tell(AgentEvent::Lost(reason));
-        }
-    }
-}
-
-/// Works in a thread of its own.
-fn aside(work: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
-    thread::Builder::new().name("agents".to_owned()).spawn(work).map(drop)
 }
