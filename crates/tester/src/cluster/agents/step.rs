@@ -114,14 +114,12 @@ impl StepOfAgents {
         let (events, inbox) = mpsc::sync_channel(count as usize * 8);
         let mut parts = Vec::new();
         for (index, link) in (0..count).zip(links) {
-            let plan = part(&whole.plan, index, count);
-            let job = Job { share: (index, count), ..whole.job.clone() };
-            let order = AgentOrder { job, plan: plan.clone(), ..whole.clone() };
+            let order = part_of(whole, index, count);
             let text = serde_json::to_string(&order).map_err(std::io::Error::from)?;
             let told = Teller { part: parts.len(), events: events.clone() };
             let agent = Arc::clone(link);
             aside(move || told.follow(&*agent, &text, epoch))?;
-            parts.push(AgentPart::new(Arc::clone(link), plan));
+            parts.push(AgentPart::new(Arc::clone(link), order.plan));
         }
         Ok(Self {
             parts,
@@ -274,6 +272,17 @@ impl StepOfAgents {
         sum.agents = agents;
         Ok(sum)
     }
+}
+
+/// What number `index` of `agents` is ordered. All have as many processes and threads as there is work for in the smallest part: each
+/// thread has a connection, and a request where they are counted. Otherwise an agent would leave threads out, and its places in the
+/// one schedule would be those of others.
+pub(super) fn part_of(whole: &AgentOrder, index: u32, agents: u32) -> AgentOrder {
+    let least = most_parts(&part(&whole.plan, agents.saturating_sub(1), agents), u32::MAX).max(1);
+    let processes = whole.processes.clamp(1, least);
+    let threads = whole.job.threads.min(least / processes).max(1);
+    let job = Job { share: (index, agents), threads, ..whole.job.clone() };
+    AgentOrder { job, plan: part(&whole.plan, index, agents), processes, ..whole.clone() }
 }
 
 /// The plan of the parts that were kept, of so many: the connections, requests and rate that they were to have.

@@ -7,9 +7,10 @@ use std::{
 
 use parking_lot::Mutex;
 
+use super::step::part_of;
 use super::{AgentCall, AgentDesk, AgentError, AgentLink, AgentOrder, AgentRefusal, Agents};
 use crate::{
-    cluster::{Cluster, Job},
+    cluster::{Cluster, Job, most_parts, part},
     load::Stop,
     stub::{Stub, StubOptions},
 };
@@ -141,6 +142,47 @@ fn two_agents_measure_what_one_measures() {
         two.agents.iter().all(|share| share.lost.is_none() && share.clock_error_us < 1_000_000),
         "{two:?}"
     );
+}
+
+/// The places in the one schedule that all threads of these orders take, as processes and threads find them, and how many there are.
+fn places(orders: &[AgentOrder]) -> Vec<(u32, u32)> {
+    let mut places = Vec::new();
+    for AgentOrder { job, plan, processes, .. } in orders {
+        let ((own, of), processes) = (job.share, most_parts(plan, *processes));
+        for process in 0..processes {
+            let threads = job.threads.min(part(plan, process, processes).connections);
+            let first = (own * processes + process) * threads;
+            places.extend((0..threads).map(|thread| (first + thread, of * processes * threads)));
+        }
+    }
+    places.sort_unstable();
+    places
+}
+
+#[test]
+fn agents_take_each_place_of_the_one_schedule_once() {
+    let whole = |connections, max_requests, processes| AgentOrder {
+        version: VERSION.to_owned(),
+        run: "run".to_owned(),
+        job: Job { threads: 4, ..Job::new("http://127.0.0.1:1/".to_owned(), String::new(), None, 1) },
+        plan: plan(connections, 1_000, max_requests),
+        processes,
+        contact: false,
+    };
+    for (connections, requests, processes, expected) in [
+        (5, 0, 1, 4),
+        (5, 0, 4, 4),
+        (9, 0, 3, 6),
+        (2, 0, 2, 2),
+        (100, 0, 2, 16),
+        (100, 3, 1, 2),
+        (100, 7, 2, 4),
+    ] {
+        let whole = whole(connections, requests, processes);
+        let orders: Vec<AgentOrder> = (0..2).map(|index| part_of(&whole, index, 2)).collect();
+        let every: Vec<(u32, u32)> = (0..expected).map(|place| (place, expected)).collect();
+        assert_eq!(places(&orders), every, "{whole:?}");
+    }
 }
 
 #[test]
