@@ -220,7 +220,7 @@ fn versions_that_differ_are_told_on_both_sides() {
     let old = r#"{"version":"0.0.1","step":{}}"#;
     assert_eq!(ask("/v1/agent/step", &good, old), 409);
     assert_eq!(ask("/v1/agent/step", &good, "{}"), 400);
-    assert_eq!(ask("/v1/agent/start", &good, r#"{"run":"x","at_ns":1}"#), 404);
+    assert_eq!(ask("/v1/agent/start", &good, r#"{"run":"x","step":1,"at_ns":1}"#), 404);
     assert_eq!(ask("/v1/agent/other", &good, "{}"), 404);
     assert_eq!(ask("/v1/agent/clock", &good, "{}"), 200);
     // A page of a browser can send these, with whatever its user may reach.

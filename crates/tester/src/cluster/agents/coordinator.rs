@@ -29,6 +29,8 @@ pub struct Agents {
     contact: bool,
     repeats: bool,
     has_run: bool,
+    /// Steps that were ordered.
+    steps: u64,
     /// After how long without a word an agent is lost.
     silence: Duration,
 }
@@ -65,6 +67,7 @@ impl Agents {
             contact: true,
             repeats: false,
             has_run: false,
+            steps: 0,
             silence: SILENCE,
         })
     }
@@ -132,6 +135,7 @@ impl Agents {
     ) -> Result<Measurement, ClusterError> {
         let mut lost: Vec<AgentShare> = Vec::new();
         loop {
+            self.steps += 1;
             let links = self.met.iter().map(|met| &met.link);
             let mut step = StepOfAgents::begin(links, &self.order(job, plan), self.silence)?;
             step.follow(stop, self.repeats, progress);
@@ -160,6 +164,7 @@ impl Agents {
         AgentOrder {
             version: self.version.clone(),
             run: self.run.clone(),
+            step: self.steps,
             // Addresses to connect from are each machine's own.
             job: Job { threads: self.threads, sources: Vec::new(), ..job.clone() },
             plan: plan.clone(),
@@ -177,7 +182,7 @@ impl Agents {
 
 impl Drop for Agents {
     fn drop(&mut self) {
-        let stop = AgentStop { run: self.run.clone(), is_over: true };
+        let stop = AgentStop { run: self.run.clone(), step: self.steps, is_over: true };
         let Ok(text) = serde_json::to_string(&stop) else { return };
         for met in &self.met {
             // One that is gone is free.

@@ -102,6 +102,8 @@ struct DeskState {
 }
 
 struct DeskStep {
+    /// Its number within the run.
+    number: u64,
     starts: mpsc::SyncSender<u64>,
     stop: Stop,
 }
@@ -154,7 +156,7 @@ impl AgentDesk {
         within_bounds(&order)?;
         let (starts, start) = mpsc::sync_channel(1);
         let stop = Stop::default();
-        let place = self.occupy(&order.run, DeskStep { starts, stop: stop.clone() })?;
+        let place = self.occupy(&order.run, DeskStep { number: order.step, starts, stop: stop.clone() })?;
         let work = DeskWork { desk: Arc::clone(self), order, start, stop, say: Arc::new(Mutex::new(say)) };
         let run = move || work.run(place);
         thread::Builder::new().name("agent".to_owned()).spawn(run).map(drop).map_err(AgentRefusal::Thread)
@@ -183,7 +185,8 @@ impl AgentDesk {
             return Err(AgentRefusal::OutOfRange("a step begins within 600 s"));
         }
         let state = self.state.lock();
-        let step = state.step.as_ref().filter(|_| state.run == start.run).ok_or(AgentRefusal::NoStep)?;
+        let step = state.step.as_ref().filter(|step| state.run == start.run && step.number == start.step);
+        let step = step.ok_or(AgentRefusal::NoStep)?;
         // A second start of the same step says nothing new.
         let _told = step.starts.try_send(start.at_ns).is_ok();
         Ok(())
@@ -194,7 +197,7 @@ impl AgentDesk {
         if state.run != stop.run {
             return;
         }
-        if let Some(step) = &state.step {
+        if let Some(step) = state.step.as_ref().filter(|step| stop.is_over || step.number == stop.step) {
             step.stop.stop();
         }
         if stop.is_over {

@@ -127,6 +127,8 @@ struct AgentOrder {
     version: String,
     /// The coordinator's name for its run.
     run: String,
+    /// The number of the step within the run.
+    step: u64,
     job: Job,
     plan: StepPlan,
     processes: u32,
@@ -138,6 +140,8 @@ struct AgentOrder {
 #[derive(Debug, Serialize, Deserialize)]
 struct AgentStart {
     run: String,
+    /// [`AgentOrder::step`].
+    step: u64,
     /// By the agent's [`AgentClock::tick_ns`].
     at_ns: u64,
 }
@@ -146,7 +150,9 @@ struct AgentStart {
 #[derive(Debug, Serialize, Deserialize)]
 struct AgentStop {
     run: String,
-    /// No further step of the run follows.
+    /// [`AgentOrder::step`]. A stop that comes late does not end the next one.
+    step: u64,
+    /// No further step of the run follows: whichever is under way is to end.
     is_over: bool,
 }
 

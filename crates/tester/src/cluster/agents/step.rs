@@ -91,6 +91,8 @@ pub(super) struct StepOfAgents {
     events: mpsc::SyncSender<PartEvent>,
     inbox: mpsc::Receiver<PartEvent>,
     run: String,
+    /// Its number within the run.
+    step: u64,
     budget: Duration,
     silence: Duration,
     /// When those that have not ended are lost.
@@ -127,6 +129,7 @@ impl StepOfAgents {
             events,
             inbox,
             run: whole.run.clone(),
+            step: whole.step,
             budget: budget(&whole.plan, &options),
             silence,
             deadline: nanos(OPENING),
@@ -189,7 +192,7 @@ impl StepOfAgents {
         let worst = clocks.iter().map(|clock| clock.error).max().unwrap_or(0);
         let at = now + nanos(LEAD) + worst.saturating_mul(4);
         for (index, clock) in clocks.iter().enumerate() {
-            let start = AgentStart { run: self.run.clone(), at_ns: clock.theirs_at(at) };
+            let start = AgentStart { run: self.run.clone(), step: self.step, at_ns: clock.theirs_at(at) };
             self.tell(index, AgentCall::Start, serde_json::to_string(&start));
         }
         self.started = Some(at);
@@ -206,7 +209,7 @@ impl StepOfAgents {
     }
 
     fn tell_to_stop(&mut self, index: usize) {
-        let stop = AgentStop { run: self.run.clone(), is_over: false };
+        let stop = AgentStop { run: self.run.clone(), step: self.step, is_over: false };
         self.tell(index, AgentCall::Stop, serde_json::to_string(&stop));
     }
 

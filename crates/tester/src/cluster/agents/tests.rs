@@ -8,7 +8,9 @@ use std::{
 use parking_lot::Mutex;
 
 use super::step::part_of;
-use super::{AgentCall, AgentDesk, AgentError, AgentLink, AgentOrder, AgentRefusal, Agents};
+use super::{
+    AgentCall, AgentDesk, AgentError, AgentLink, AgentOrder, AgentRefusal, AgentStart, AgentStop, Agents,
+};
 use crate::{
     cluster::{Cluster, Job, most_parts, part},
     load::Stop,
@@ -164,6 +166,7 @@ fn agents_take_each_place_of_the_one_schedule_once() {
     let whole = |connections, max_requests, processes| AgentOrder {
         version: VERSION.to_owned(),
         run: "run".to_owned(),
+        step: 1,
         job: Job { threads: 4, ..Job::new("http://127.0.0.1:1/".to_owned(), String::new(), None, 1) },
         plan: plan(connections, 1_000, max_requests),
         processes,
@@ -249,6 +252,7 @@ fn an_agent_works_for_one_run_at_a_time_and_within_its_bounds() {
         let order = AgentOrder {
             version: VERSION.to_owned(),
             run: run.to_owned(),
+            step: 7,
             job: job(&stub),
             plan: plan(connections, 60_000, 0),
             processes: 1,
@@ -263,13 +267,22 @@ fn an_agent_works_for_one_run_at_a_time_and_within_its_bounds() {
     assert_eq!(lines.recv().unwrap(), "\"ready\"\n");
     assert!(matches!(refused(&order("second", 1)), AgentRefusal::Busy));
     // Nobody else can start or stop it.
-    let start = |run: &str| link.ask(AgentCall::Start, &format!("{{\"run\":\"{run}\",\"at_ns\":0}}"));
-    let end = |run: &str| link.ask(AgentCall::Stop, &format!("{{\"run\":\"{run}\",\"is_over\":true}}"));
-    assert!(start("second").is_err());
-    end("second").unwrap();
-    start("first").unwrap();
+    let start = |run: &str, step: u64| {
+        let start = AgentStart { run: run.to_owned(), step, at_ns: 0 };
+        link.ask(AgentCall::Start, &serde_json::to_string(&start).unwrap())
+    };
+    let stop_step = |run: &str, step: u64, is_over: bool| {
+        let stop = AgentStop { run: run.to_owned(), step, is_over };
+        link.ask(AgentCall::Stop, &serde_json::to_string(&stop).unwrap()).unwrap();
+    };
+    assert!(start("second", 7).is_err());
+    stop_step("second", 7, true);
+    // What comes late was meant for the step before.
+    assert!(start("first", 6).is_err());
+    stop_step("first", 6, false);
+    start("first", 7).unwrap();
     assert!(lines.iter().any(|line| line.contains("started")));
-    end("first").unwrap();
+    stop_step("first", 7, true);
     assert!(lines.iter().any(|line| line.starts_with("{\"done\"")));
     // The run is over, so that the agent is kept for nobody.
     link.desk.begin(&order("second", 1), Box::new(|_| false)).unwrap();
