@@ -17,8 +17,8 @@
 //! An agent does one step at a time, and the steps of one run only. Its machine's preflight is its own: a coordinator cannot make it do
 //! what that forbids. A coordinator that is gone shows by an answer that nobody reads, and ends the step.
 //!
-//! An agent is lost when its connection breaks, when it says that it failed, or when it says nothing for 35 s. What it had of
-//! the step is left out, the plan of the step becomes that of those who stayed, and the result names it.
+//! An agent is lost when its connection breaks, when it says that it failed, when it begins late, or when it says nothing for 35 s. What
+//! it had of the step is left out, the plan of the step becomes that of those who stayed, and the result names it.
 //!
 //! Deliberately absent: how the bytes travel. [`AgentLink`] is what a coordinator needs of a client, and [`AgentCall`] has the paths.
 

@@ -19,7 +19,9 @@ use crate::{
 use tidegate_judge::measurement::{AgentShare, Loop, Measurement, StepPlan};
 
 /// From the last agent's readiness to the common start, beside four times the worst comparison of clocks.
-const LEAD: Duration = Duration::from_millis(100);
+const LEAD: Duration = Duration::from_millis(250);
+/// An agent that begins so long after the common start is lost: what it measures is of another time than that of the others.
+const MAX_LATE: Duration = Duration::from_millis(100);
 /// Longest time in which connections are opened.
 const OPENING: Duration = Duration::from_secs(600);
 /// An agent that says nothing for so long within a step is lost. It is longer than an agent's kernel waits for the acknowledgement of
@@ -71,7 +73,13 @@ impl AgentPart {
         match event {
             AgentEvent::Ready(clock) => self.clock = Some(clock),
             AgentEvent::Heard => {}
-            AgentEvent::Started { late_us } => self.late_us = late_us,
+            AgentEvent::Started { late_us } => {
+                self.late_us = late_us;
+                if Duration::from_micros(late_us) > MAX_LATE {
+                    let (late, most) = (late_us / 1_000, MAX_LATE.as_millis());
+                    self.end(Err(format!("it began {late} ms late, and at most {most} ms are allowed")));
+                }
+            }
             AgentEvent::Progress(progress) => self.progress = Some(progress),
             AgentEvent::Done(measured) => self.end(Ok(measured)),
             AgentEvent::Lost(reason) => self.end(Err(reason)),
@@ -145,10 +153,11 @@ impl StepOfAgents {
             let event = self.inbox.recv_timeout(LOOK);
             let now = self.epoch.now();
             if let Ok(PartEvent { part, event }) = event {
-                let is_late = self.is_ending && matches!(event, AgentEvent::Ready(_));
+                // The order to stop may have come before that to begin.
+                let is_behind = self.is_ending && matches!(event, AgentEvent::Ready(_));
+                let has_begun = matches!(event, AgentEvent::Started { .. });
                 self.parts[part].take(event, now);
-                if is_late {
-                    // The order to stop came before that to begin.
+                if is_behind || (has_begun && self.parts[part].is_lost()) {
                     self.tell_to_stop(part);
                 }
             }

@@ -25,6 +25,7 @@ const VERSION: &str = "1.2.3";
 enum LinkFault {
     BreaksOff,
     FallsSilent,
+    BeginsLate,
 }
 
 /// A desk that is asked directly.
@@ -83,13 +84,14 @@ impl AgentLink for DirectLink {
             if is_silent {
                 continue;
             }
-            if !line(text.trim_end()) {
+            let is_late = fault == Some(LinkFault::BeginsLate) && text.contains("started");
+            if !line(if is_late { "{\"started\":{\"late_us\":150000}}" } else { text.trim_end() }) {
                 break;
             }
             match fault.filter(|_| text.contains("started")) {
                 Some(LinkFault::BreaksOff) => return Err(AgentError("the cable was cut".to_owned())),
                 Some(LinkFault::FallsSilent) => is_silent = true,
-                None => {}
+                Some(LinkFault::BeginsLate) | None => {}
             }
         }
         drop(open);
@@ -207,6 +209,16 @@ fn an_agent_that_falls_silent_is_told_to_stop() {
     let lost: Vec<Option<&str>> = measured.agents.iter().map(|share| share.lost.as_deref()).collect();
     assert_eq!(lost, [None, Some("it said nothing for 2 s")]);
     silent.is_told_to_stop();
+}
+
+#[test]
+fn an_agent_that_begins_late_is_left_out_and_told_to_stop() {
+    let late = DirectLink::with("late", Some(LinkFault::BeginsLate));
+    let measured = run(met(vec![DirectLink::new("in-time"), Arc::clone(&late)]), &plan(4, 300, 0));
+    let lost: Vec<Option<&str>> = measured.agents.iter().map(|share| share.lost.as_deref()).collect();
+    assert_eq!(lost, [None, Some("it began 150 ms late, and at most 100 ms are allowed")]);
+    assert_eq!((measured.established, measured.agents[1].late_us), (2, 150_000));
+    late.is_told_to_stop();
 }
 
 #[test]
