@@ -28,7 +28,7 @@ use crate::{
     preflight::{self, Decision, Machine, Need, Severity, Unreachable},
 };
 
-/// How often an agent that waits for its start says so.
+/// How often an agent says that it is there, while it opens its connections and while it waits for its start.
 const HEARTBEAT: Duration = Duration::from_millis(250);
 /// Longest wait for a start: the other agents may have many more connections to open.
 const LONGEST_WAIT: Duration = Duration::from_secs(600);
@@ -251,6 +251,7 @@ impl DeskWork {
 
     fn measure(&self) -> Result<Transfer, AgentRefusal> {
         let AgentOrder { job, plan, processes, contact, .. } = &self.order;
+        let mut opening = Some(self.heartbeat()?);
         let (_, options) = job.resolve().map_err(ClusterError::from)?;
         let need = Need {
             connections: plan.connections,
@@ -275,8 +276,27 @@ impl DeskWork {
                     }
                 }));
         cluster.stop_with(self.stop.clone());
-        let measured = cluster.run_gated(plan, &mut || self.wait_for_start())?;
+        let measured = cluster.run_gated(plan, &mut || {
+            drop(opening.take());
+            self.wait_for_start();
+        })?;
         Ok(Transfer::from(&measured))
+    }
+
+    /// Says that it is there until what this returns is dropped. When nobody hears it, the step is stopped.
+    fn heartbeat(&self) -> Result<mpsc::SyncSender<()>, AgentRefusal> {
+        let (beating, end) = mpsc::sync_channel::<()>(1);
+        let (say, stop) = (Arc::clone(&self.say), self.stop.clone());
+        let beat = move || {
+            while end.recv_timeout(HEARTBEAT) == Err(RecvTimeoutError::Timeout) {
+                if !tell(&say, &AgentLine::Waiting) {
+                    return stop.stop();
+                }
+            }
+        };
+        let name = "agent-waits".to_owned();
+        thread::Builder::new().name(name).spawn(beat).map_err(AgentRefusal::Thread)?;
+        Ok(beating)
     }
 
     /// Returns at the moment that the coordinator names, or stops the step when there will be none.

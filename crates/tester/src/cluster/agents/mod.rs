@@ -4,6 +4,7 @@
 //!   coordinator (Agents)                        agent 0 .. n-1 (AgentDesk, behind a listener of HTTP)
 //!     | ---- profile --------------------------->  |  its version, what its machine allows
 //!     | ---- step: a job and a plan, one JSON -->  |  opens its connections
+//!     | <--- waiting ----------------------------  |  four times a second, until it begins
 //!     | <--- ready ------------------------------  |
 //!     | ---- clock, several times --------------->  |  the least round trip says how far their clocks differ
 //!     | ---- start: when, by its own clock ------>  |  waits for that moment
@@ -162,7 +163,7 @@ struct AgentStop {
 enum AgentLine {
     /// All connections are open.
     Ready,
-    /// It still waits for its start.
+    /// It still opens connections, or waits for its start.
     Waiting,
     /// It began.
     Started {

@@ -16,6 +16,7 @@ use crate::{
     epoch::{Epoch, nanos},
     load::{OnProgress, Progress, Stop},
 };
+use tidegate_algorithms::time::SECOND;
 use tidegate_judge::measurement::{AgentShare, Loop, Measurement, StepPlan};
 
 /// From the last agent's readiness to the common start, beside four times the worst comparison of clocks.
@@ -24,6 +25,8 @@ const LEAD: Duration = Duration::from_millis(250);
 const MAX_LATE: Duration = Duration::from_millis(100);
 /// Longest time in which connections are opened.
 const OPENING: Duration = Duration::from_secs(600);
+/// Bytes per second at which an order arrives at least: one with a scenario's data is large, and an agent says nothing before.
+const SLOWEST_ORDER: u64 = 128 << 10;
 /// An agent that says nothing for so long within a step is lost. It is longer than an agent's kernel waits for the acknowledgement of
 /// a line (30 s, the TCP user timeout of the net crate's listeners): when the network between is broken, the agent has then noticed
 /// it before, and makes no load any more.
@@ -35,15 +38,16 @@ struct AgentPart {
     plan: StepPlan,
     clock: Option<ClockComparison>,
     late_us: u64,
-    /// When it said something last.
+    /// When it said something last, or could say something first.
     heard: u64,
     progress: Option<Progress>,
     outcome: Option<Result<Box<Measurement>, String>>,
 }
 
 impl AgentPart {
-    fn new(link: Arc<dyn AgentLink>, plan: StepPlan) -> Self {
-        Self { link, plan, clock: None, late_us: 0, heard: 0, progress: None, outcome: None }
+    /// An agent that cannot say anything before `arrival`, because its order is still on the way.
+    fn new(link: Arc<dyn AgentLink>, plan: StepPlan, arrival: u64) -> Self {
+        Self { link, plan, clock: None, late_us: 0, heard: arrival, progress: None, outcome: None }
     }
 
     fn is_lost(&self) -> bool {
@@ -126,10 +130,11 @@ impl StepOfAgents {
         for (index, link) in (0..count).zip(links) {
             let order = part_of(whole, index, count);
             let text = serde_json::to_string(&order).map_err(std::io::Error::from)?;
+            let arrival = text.len() as u64 * SECOND / SLOWEST_ORDER;
             let told = Teller { part: parts.len(), events: events.clone() };
             let agent = Arc::clone(link);
             aside(move || told.follow(&*agent, &text, epoch))?;
-            parts.push(AgentPart::new(Arc::clone(link), order.plan));
+            parts.push(AgentPart::new(Arc::clone(link), order.plan, arrival));
         }
         Ok(Self {
             parts,
@@ -178,12 +183,12 @@ impl StepOfAgents {
 
     /// Ends the parts of agents that say nothing, or do not come to an end. They are told to stop, should they hear it.
     fn lose_the_silent(&mut self, now: u64) {
-        let (has_started, deadline, silence) = (self.started.is_some(), self.deadline, self.silence);
+        let (deadline, silence) = (self.deadline, self.silence);
         let mut lost = Vec::new();
         for (index, part) in self.parts.iter_mut().enumerate().filter(|(_, part)| part.outcome.is_none()) {
             if now > deadline {
                 part.end(Err("it came to no result in time".to_owned()));
-            } else if has_started && now.saturating_sub(part.heard) > nanos(silence) {
+            } else if now.saturating_sub(part.heard) > nanos(silence) {
                 part.end(Err(format!("it said nothing for {} s", silence.as_secs())));
             } else {
                 continue;

@@ -1,6 +1,7 @@
 //! Agents in this process, without a network between: the engine and the stub are real.
 
 use std::{
+    net::TcpListener,
     sync::{Arc, mpsc},
     time::Duration,
 };
@@ -257,6 +258,30 @@ fn an_agent_of_another_version_is_told_before_anything_is_run() {
 }
 
 #[test]
+fn an_agent_says_that_it_is_there_while_its_connections_open() {
+    // Nobody takes these connections: they wait for a TLS handshake.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let scenario = "name = \"slow\"\n[[request]]\npath = \"/\"\n[[step]]\nconnections = 1\nduration_s = 1.0\n";
+    let url = format!("https://{}/", listener.local_addr().unwrap());
+    let order = AgentOrder {
+        version: VERSION.to_owned(),
+        run: "run".to_owned(),
+        step: 1,
+        job: Job::new(url, scenario.to_owned(), None, 1),
+        plan: plan(1, 60_000, 0),
+        processes: 1,
+        contact: false,
+    };
+    let link = DirectLink::new("slow");
+    let (sender, lines) = mpsc::sync_channel::<String>(64);
+    let body = serde_json::to_vec(&order).unwrap();
+    link.desk.begin(&body, Box::new(move |line| sender.send(line).is_ok())).unwrap();
+    assert_eq!([lines.recv().unwrap(), lines.recv().unwrap()], ["\"waiting\"\n", "\"waiting\"\n"]);
+    // Whom nobody hears ends its step.
+    drop(lines);
+}
+
+#[test]
 fn an_agent_works_for_one_run_at_a_time_and_within_its_bounds() {
     let (stub, stop) = stub();
     let link = DirectLink::new("a");
@@ -276,7 +301,7 @@ fn an_agent_works_for_one_run_at_a_time_and_within_its_bounds() {
     let refused = |body: &[u8]| link.desk.begin(body, Box::new(|_| true)).unwrap_err();
     assert!(matches!(refused(&order("first", 2_000_000)), AgentRefusal::OutOfRange(_)));
     link.desk.begin(&order("first", 1), Box::new(move |line| sender.send(line).is_ok())).unwrap();
-    assert_eq!(lines.recv().unwrap(), "\"ready\"\n");
+    assert_eq!(lines.iter().find(|line| line != "\"waiting\"\n").unwrap(), "\"ready\"\n");
     assert!(matches!(refused(&order("second", 1)), AgentRefusal::Busy));
     // Nobody else can start or stop it.
     let start = |run: &str, step: u64| {
