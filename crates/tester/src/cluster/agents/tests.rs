@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     cluster::{Cluster, Job, most_parts, part},
-    load::Stop,
+    load::{Stop, Trust},
     stub::{Stub, StubOptions},
 };
 use tidegate_judge::measurement::{Bench as _, Loop, Measurement, StepPlan};
@@ -261,13 +261,17 @@ fn an_agent_of_another_version_is_told_before_anything_is_run() {
 fn an_agent_says_that_it_is_there_while_its_connections_open() {
     // Nobody takes these connections: they wait for a TLS handshake.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let scenario = "name = \"slow\"\n[[request]]\npath = \"/\"\n[[step]]\nconnections = 1\nduration_s = 1.0\n";
+    let scenario =
+        "name = \"slow\"\n[[request]]\npath = \"/\"\n[[step]]\nconnections = 1\nduration_s = 1.0\n";
     let url = format!("https://{}/", listener.local_addr().unwrap());
     let order = AgentOrder {
         version: VERSION.to_owned(),
         run: "run".to_owned(),
         step: 1,
-        job: Job::new(url, scenario.to_owned(), None, 1),
+        job: Job {
+            trust: Trust { anyone: true, ..Trust::default() },
+            ..Job::new(url, scenario.to_owned(), None, 1)
+        },
         plan: plan(1, 60_000, 0),
         processes: 1,
         contact: false,
