@@ -165,7 +165,11 @@ impl Agents {
             let stands = gone.is_empty() || (step.has_begun() && !self.repeats);
             if stands || stop.is_stopped() {
                 self.has_run = true;
-                return step.measurement(plan, lost);
+                // A step of few connections has fewer parts than there are agents.
+                return match gone.last() {
+                    Some(last) if gone.len() == step.shares().count() => Err(loss(last)),
+                    _ => step.measurement(plan, lost),
+                };
             }
         }
     }

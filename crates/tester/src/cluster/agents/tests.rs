@@ -247,6 +247,17 @@ fn the_last_agent_that_is_lost_is_an_error_that_names_it() {
 }
 
 #[test]
+fn a_step_whose_only_share_is_lost_names_its_agent_although_another_is_idle() {
+    let (stub, stop) = stub();
+    let links = vec![DirectLink::with("goes", Some(LinkFault::BreaksOff)), DirectLink::new("idle")];
+    let mut cluster = Cluster::new(job(&stub), 1, "unused".into(), Vec::new()).over(met(links));
+    let error = cluster.run(&plan(1, 60_000, 0)).unwrap_err();
+    assert_eq!(error.to_string(), "agent goes: the cable was cut");
+    stop.stop();
+    stub.join().unwrap();
+}
+
+#[test]
 fn an_agent_of_another_version_is_told_before_anything_is_run() {
     let link = DirectLink::new("old");
     let met = Agents::meet(vec![Arc::clone(&link) as Arc<dyn AgentLink>], "1.3.0").map(drop);
