@@ -162,13 +162,6 @@ impl AgentDesk {
         thread::Builder::new().name("agent".to_owned()).spawn(run).map(drop).map_err(AgentRefusal::Thread)
     }
 
-    /// Ends the step that is under way, if one is: the agent itself ends.
-    pub fn close(&self) {
-        if let Some(step) = &self.state.lock().step {
-            step.stop.stop();
-        }
-    }
-
     fn occupy(self: &Arc<Self>, run: &str, step: DeskStep) -> Result<DeskPlace, AgentRefusal> {
         let mut state = self.state.lock();
         let is_held = state.run != run && self.epoch.now() < state.held_until;
@@ -349,6 +342,7 @@ fn within_bounds(order: &AgentOrder) -> Result<(), AgentRefusal> {
             "a step takes 1 ms to a day",
         ),
         (!(1..=MAX_THREADS).contains(&job.threads), "a process has 1 to 256 threads"),
+        (job.max_connecting == 0, "a thread opens at least one connection at a time"),
         (!(1..=MAX_PROCESSES).contains(processes), "an agent has 1 to 64 processes"),
         (parts > MAX_AGENTS || index >= parts, "a share is one of 1 to 1,000 parts"),
     ];

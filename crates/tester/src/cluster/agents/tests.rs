@@ -300,21 +300,23 @@ fn an_agent_says_that_it_is_there_while_its_connections_open() {
 fn an_agent_works_for_one_run_at_a_time_and_within_its_bounds() {
     let (stub, stop) = stub();
     let link = DirectLink::new("a");
-    let order = |run: &str, connections: u32| {
+    let order_of = |run: &str, connections: u32, max_connecting: u32| {
         let order = AgentOrder {
             version: VERSION.to_owned(),
             run: run.to_owned(),
             step: 7,
-            job: job(&stub),
+            job: Job { max_connecting, ..job(&stub) },
             plan: plan(connections, 60_000, 0),
             processes: 1,
             contact: true,
         };
         serde_json::to_vec(&order).unwrap()
     };
+    let order = |run: &str, connections: u32| order_of(run, connections, 512);
     let (sender, lines) = mpsc::sync_channel::<String>(64);
     let refused = |body: &[u8]| link.desk.begin(body, Box::new(|_| true)).unwrap_err();
     assert!(matches!(refused(&order("first", 2_000_000)), AgentRefusal::OutOfRange(_)));
+    assert!(matches!(refused(&order_of("first", 1, 0)), AgentRefusal::OutOfRange(_)));
     link.desk.begin(&order("first", 1), Box::new(move |line| sender.send(line).is_ok())).unwrap();
     assert_eq!(lines.iter().find(|line| line != "\"waiting\"\n").unwrap(), "\"ready\"\n");
     assert!(matches!(refused(&order("second", 1)), AgentRefusal::Busy));
