@@ -173,6 +173,14 @@ impl AgentDesk {
         Ok(DeskPlace { desk: Arc::clone(self), is_kept: true })
     }
 
+    /// Keeps the agent for this run no longer.
+    fn release(&self, run: &str) {
+        let mut state = self.state.lock();
+        if state.run == run {
+            state.held_until = 0;
+        }
+    }
+
     fn start(&self, start: &AgentStart) -> Result<(), AgentRefusal> {
         if start.at_ns > self.epoch.now() + nanos(LONGEST_WAIT) {
             return Err(AgentRefusal::OutOfRange("a step begins within 600 s"));
@@ -233,13 +241,14 @@ impl DeskWork {
         place.is_kept = outcome.is_ok();
         // Whoever reads the result may order the next step at once.
         drop(place);
-        tell(
-            &self.say,
-            &match outcome {
-                Ok(measured) => AgentLine::Done(Box::new(measured)),
-                Err(refusal) => AgentLine::Failed(refusal.to_string()),
-            },
-        );
+        let line = match outcome {
+            Ok(measured) => AgentLine::Done(Box::new(measured)),
+            Err(refusal) => AgentLine::Failed(refusal.to_string()),
+        };
+        if !tell(&self.say, &line) {
+            // The coordinator is gone, and orders no further step.
+            self.desk.release(&self.order.run);
+        }
     }
 
     fn measure(&self) -> Result<Transfer, AgentRefusal> {

@@ -297,6 +297,35 @@ fn an_agent_says_that_it_is_there_while_its_connections_open() {
 }
 
 #[test]
+fn an_agent_whose_coordinator_is_gone_is_free_for_another_at_once() {
+    let (stub, stop) = stub();
+    let link = DirectLink::new("a");
+    let order = |run: &str| {
+        let order = AgentOrder {
+            version: VERSION.to_owned(),
+            run: run.to_owned(),
+            step: 1,
+            job: job(&stub),
+            plan: plan(1, 60_000, 0),
+            processes: 1,
+            contact: false,
+        };
+        serde_json::to_vec(&order).unwrap()
+    };
+    let (sender, lines) = mpsc::sync_channel::<()>(64);
+    let unheard = move |_line: String| {
+        sender.send(()).unwrap();
+        false
+    };
+    link.desk.begin(&order("killed"), Box::new(unheard)).unwrap();
+    // The step has ended when nobody can say anything of it any more.
+    assert!(lines.iter().count() >= 2);
+    link.desk.begin(&order("next"), Box::new(|_| false)).unwrap();
+    stop.stop();
+    stub.join().unwrap();
+}
+
+#[test]
 fn an_agent_works_for_one_run_at_a_time_and_within_its_bounds() {
     let (stub, stop) = stub();
     let link = DirectLink::new("a");
