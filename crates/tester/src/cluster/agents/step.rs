@@ -1,7 +1,7 @@
 //! One step of several agents: their parts are ordered, begin together, and are added up.
 //!
 //! A thread for each agent reads the lines of its answer; one loop takes what they find, and decides. What has to be asked
-//! meanwhile (a start, a stop) is asked beside the loop, so that one slow agent holds up nobody.
+//! meanwhile (a clock, a start, a stop) is asked beside the loop, so that one slow agent holds up nobody.
 
 use std::{
     sync::{Arc, mpsc},
@@ -19,7 +19,7 @@ use crate::{
 use tidegate_algorithms::time::SECOND;
 use tidegate_judge::measurement::{AgentShare, Loop, Measurement, StepPlan};
 
-/// From the last agent's readiness to the common start, beside four times the worst comparison of clocks.
+/// From the last comparison of clocks to the common start, beside four times the worst comparison of clocks.
 const LEAD: Duration = Duration::from_millis(250);
 /// An agent that begins so long after the common start is lost: what it measures is of another time than that of the others.
 const MAX_LATE: Duration = Duration::from_millis(100);
@@ -36,6 +36,7 @@ pub(super) const SILENCE: Duration = Duration::from_secs(35);
 struct AgentPart {
     link: Arc<dyn AgentLink>,
     plan: StepPlan,
+    is_ready: bool,
     clock: Option<ClockComparison>,
     late_us: u64,
     /// When it said something last, or could say something first.
@@ -47,7 +48,16 @@ struct AgentPart {
 impl AgentPart {
     /// An agent that cannot say anything before `arrival`, because its order is still on the way.
     fn new(link: Arc<dyn AgentLink>, plan: StepPlan, arrival: u64) -> Self {
-        Self { link, plan, clock: None, late_us: 0, heard: arrival, progress: None, outcome: None }
+        Self {
+            link,
+            plan,
+            is_ready: false,
+            clock: None,
+            late_us: 0,
+            heard: arrival,
+            progress: None,
+            outcome: None,
+        }
     }
 
     fn is_lost(&self) -> bool {
@@ -75,7 +85,8 @@ impl AgentPart {
     fn take(&mut self, event: AgentEvent, now: u64) {
         self.heard = now;
         match event {
-            AgentEvent::Ready(clock) => self.clock = Some(clock),
+            AgentEvent::Ready => self.is_ready = true,
+            AgentEvent::Compared(clock) => self.clock = Some(clock),
             AgentEvent::Heard => {}
             AgentEvent::Started { late_us } => {
                 self.late_us = late_us;
@@ -109,6 +120,8 @@ pub(super) struct StepOfAgents {
     silence: Duration,
     /// When those that have not ended are lost.
     deadline: u64,
+    /// All are ready, and their clocks are asked for.
+    is_comparing: bool,
     /// When the common start was named.
     started: Option<u64>,
     /// All were told to stop.
@@ -133,7 +146,7 @@ impl StepOfAgents {
             let arrival = text.len() as u64 * SECOND / SLOWEST_ORDER;
             let told = Teller { part: parts.len(), events: events.clone() };
             let agent = Arc::clone(link);
-            aside(move || told.follow(&*agent, &text, epoch))?;
+            aside(move || told.follow(&*agent, &text))?;
             parts.push(AgentPart::new(Arc::clone(link), order.plan, arrival));
         }
         Ok(Self {
@@ -146,6 +159,7 @@ impl StepOfAgents {
             budget: budget(&whole.plan, &options),
             silence,
             deadline: nanos(OPENING),
+            is_comparing: false,
             started: None,
             is_ending: false,
         })
@@ -159,7 +173,7 @@ impl StepOfAgents {
             let now = self.epoch.now();
             if let Ok(PartEvent { part, event }) = event {
                 // The order to stop may have come before that to begin.
-                let is_behind = self.is_ending && matches!(event, AgentEvent::Ready(_));
+                let is_behind = self.is_ending && matches!(event, AgentEvent::Ready);
                 let has_begun = matches!(event, AgentEvent::Started { .. });
                 self.parts[part].take(event, now);
                 if is_behind || (has_begun && self.parts[part].is_lost()) {
@@ -198,11 +212,18 @@ impl StepOfAgents {
         lost.into_iter().for_each(|index| self.tell_to_stop(index));
     }
 
-    /// Names one moment for all of them, each by its own clock.
+    /// Compares the clocks when all are ready: clocks drift apart while the last one opens its connections. Then names one moment for
+    /// all of them, each by its own clock.
     fn start_if_all_are_ready(&mut self, now: u64) {
-        let are_running = self.parts.iter().all(|part| part.outcome.is_none());
+        if !self.parts.iter().all(|part| part.is_ready && part.outcome.is_none()) {
+            return;
+        }
+        if !self.is_comparing {
+            self.is_comparing = true;
+            return self.compare_clocks();
+        }
         let clocks: Option<Vec<ClockComparison>> = self.parts.iter().map(|part| part.clock).collect();
-        let Some(clocks) = clocks.filter(|_| are_running) else { return };
+        let Some(clocks) = clocks else { return };
         let worst = clocks.iter().map(|clock| clock.error).max().unwrap_or(0);
         let at = now + nanos(LEAD) + worst.saturating_mul(4);
         for (index, clock) in clocks.iter().enumerate() {
@@ -211,6 +232,16 @@ impl StepOfAgents {
         }
         self.started = Some(at);
         self.deadline = at.saturating_add(nanos(self.budget));
+    }
+
+    fn compare_clocks(&mut self) {
+        let epoch = self.epoch;
+        for (index, part) in self.parts.iter_mut().enumerate() {
+            let (link, told) = (Arc::clone(&part.link), Teller { part: index, events: self.events.clone() });
+            if let Err(error) = aside(move || told.compare(&*link, epoch)) {
+                part.end(Err(error.to_string()));
+            }
+        }
     }
 
     /// Tells those that have not ended to stop.

@@ -9,7 +9,8 @@ use tidegate_judge::measurement::Measurement;
 
 /// What happens at an agent.
 pub(super) enum AgentEvent {
-    Ready(ClockComparison),
+    Ready,
+    Compared(ClockComparison),
     /// It is there.
     Heard,
     Started {
@@ -39,14 +40,11 @@ impl Teller {
     }
 
     /// Orders a part, and hands on what becomes of it.
-    pub(super) fn follow(&self, link: &dyn AgentLink, order: &str, epoch: Epoch) {
+    pub(super) fn follow(&self, link: &dyn AgentLink, order: &str) {
         let mut has_ended = false;
         let broken = link.step(order, &mut |line: &str| {
             let event = match serde_json::from_str(line) {
-                Ok(AgentLine::Ready) => match compare(link, epoch) {
-                    Ok(clock) => AgentEvent::Ready(clock),
-                    Err(error) => AgentEvent::Lost(error.to_string()),
-                },
+                Ok(AgentLine::Ready) => AgentEvent::Ready,
                 Ok(AgentLine::Waiting) => AgentEvent::Heard,
                 Ok(AgentLine::Started { late_us }) => AgentEvent::Started { late_us },
                 Ok(AgentLine::Progress(progress)) => AgentEvent::Progress(progress),
@@ -65,6 +63,14 @@ impl Teller {
         if !has_ended {
             self.tell(AgentEvent::Lost(reason));
         }
+    }
+
+    /// Compares the agent's clock with ours.
+    pub(super) fn compare(&self, link: &dyn AgentLink, epoch: Epoch) {
+        self.tell(match compare(link, epoch) {
+            Ok(clock) => AgentEvent::Compared(clock),
+            Err(error) => AgentEvent::Lost(error.to_string()),
+        });
     }
 }
 
