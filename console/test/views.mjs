@@ -303,8 +303,8 @@ async function isSwitched(page, view, scheme, what) {
   await set(scheme);
 }
 
-/** The commonest colour of each chart, as pixels have it: no colour is that of the day and of the night. Charts on which nothing is
- * drawn have none. */
+/** The commonest colour of each chart, as pixels have it: no colour is that of the day and of the night. A chart on which
+ * nothing is drawn has none. */
 async function chartColours(page) {
   return page.page.$$eval(".chart canvas", (charts) =>
     charts.map((chart) => {
