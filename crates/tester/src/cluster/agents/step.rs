@@ -22,7 +22,7 @@ use tidegate_judge::measurement::{AgentShare, Loop, Measurement, StepPlan};
 /// From the last comparison of clocks to the common start, beside four times the worst comparison of clocks.
 const LEAD: Duration = Duration::from_millis(250);
 /// An agent that begins so long after the common start is lost: what it measures is of another time than that of the others.
-const MAX_LATE: Duration = Duration::from_millis(100);
+const MAX_LATE: Duration = Duration::from_secs(1);
 /// Longest time in which connections are opened.
 const OPENING: Duration = Duration::from_secs(600);
 /// Bytes per second at which an order arrives at least: one with a scenario's data is large, and an agent says nothing before.

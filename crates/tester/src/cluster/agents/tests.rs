@@ -86,7 +86,7 @@ impl AgentLink for DirectLink {
                 continue;
             }
             let is_late = fault == Some(LinkFault::BeginsLate) && text.contains("started");
-            if !line(if is_late { "{\"started\":{\"late_us\":150000}}" } else { text.trim_end() }) {
+            if !line(if is_late { "{\"started\":{\"late_us\":1500000}}" } else { text.trim_end() }) {
                 break;
             }
             match fault.filter(|_| text.contains("started")) {
@@ -217,8 +217,8 @@ fn an_agent_that_begins_late_is_left_out_and_told_to_stop() {
     let late = DirectLink::with("late", Some(LinkFault::BeginsLate));
     let measured = run(met(vec![DirectLink::new("in-time"), Arc::clone(&late)]), &plan(4, 300, 0));
     let lost: Vec<Option<&str>> = measured.agents.iter().map(|share| share.lost.as_deref()).collect();
-    assert_eq!(lost, [None, Some("it began 150 ms late, and at most 100 ms are allowed")]);
-    assert_eq!((measured.established, measured.agents[1].late_us), (2, 150_000));
+    assert_eq!(lost, [None, Some("it began 1500 ms late, and at most 1000 ms are allowed")]);
+    assert_eq!((measured.established, measured.agents[1].late_us), (2, 1_500_000));
     late.is_told_to_stop();
 }
 
