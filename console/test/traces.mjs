@@ -91,6 +91,8 @@ policies = ["per-client"]
         await new Promise((resolve) => setTimeout(resolve, 100));
       }
     })();
+    // A page behind another one reads nothing.
+    await page.page.bringToFront();
     await page.open(service, "#/gateway");
     await page.says(
       "tbody tr:first-child",

@@ -282,7 +282,7 @@ async function isSwitched(page, view, scheme, what) {
       const { color, backgroundColor } = getComputedStyle(document.body);
       return [color, backgroundColor];
     });
-  const before = await colours();
+  const [before, drawn] = [await colours(), await chartColours(page)];
   // The page hears of it when it is drawn the next time, and charts do so before this.
   await page.page.evaluate(() => {
     globalThis.night = matchMedia("(prefers-color-scheme: dark)");
@@ -294,10 +294,35 @@ async function isSwitched(page, view, scheme, what) {
   await page.page.evaluate(() => globalThis.switched);
   const after = await colours();
   assert.ok(before[0] !== after[0] && before[1] !== after[1], `${there}: ${before}, ${after}`);
+  const anew = await chartColours(page);
+  const stale = drawn.filter((color, index) => color !== "" && color === anew[index]);
+  assert.deepEqual(stale, [], `${there}: charts in the colours of before`);
   await page.fits(there);
   await page.names(view);
   await isPlain(page, there);
   await set(scheme);
+}
+
+/** The commonest colour of each chart, as pixels have it: no colour is that of the day and of the night. A chart on which
+ * nothing is drawn has none. */
+async function chartColours(page) {
+  return page.page.$$eval(".chart canvas", (charts) =>
+    charts.map((chart) => {
+      const { width, height } = chart;
+      if (width === 0 || height === 0) return "";
+      // A copy, because a canvas whose pixels are read is drawn in another way from then on.
+      const copy = new OffscreenCanvas(width, height).getContext("2d", { willReadFrequently: true });
+      copy.drawImage(chart, 0, 0);
+      const { data } = copy.getImageData(0, 0, width, height);
+      const counts = new Map();
+      for (let at = 0; at < data.length; at += 4) {
+        if (data[at + 3] < 255) continue;
+        const color = `${data[at]} ${data[at + 1]} ${data[at + 2]}`;
+        counts.set(color, (counts.get(color) ?? 0) + 1);
+      }
+      return [...counts].sort(([, one], [, other]) => other - one)[0]?.[0] ?? "";
+    }),
+  );
 }
 
 /** No colour is the only sign: what is good or bad has a sign and a word, and the lines of a chart are drawn in different

@@ -45,6 +45,8 @@ function apart(reading: Reading | undefined): (route: string) => Reading | undef
   }
   const none = found.has(OTHERS) ? undefined : new Map<string, Series[]>();
   return (route) => {
+    // A route of this name is among them.
+    if (route === OTHERS) return undefined;
     const families = found.get(route) ?? none;
     return families && { at: reading.at, families, digests: reading.digests };
   };

@@ -16,11 +16,15 @@ impl EdgeListener {
         for (core, socket) in listeners.into_sockets().into_iter().enumerate() {
             let listener = Arc::clone(self);
             cores.spawn_on(core, async move {
-                let mut tasks = Tasks::default();
+                let tasks = Tasks::default();
                 let serve = |stream, peer, held| {
                     tasks.spawn(arrival::serve(Arc::clone(&listener), stream, peer, core, held));
                 };
-                if let Err(error) = accept(socket, &listener.gate, core, serve).await {
+                let accepted = tokio::select! {
+                    accepted = accept(socket, &listener.gate, core, serve) => accepted,
+                    () = tasks.sweep() => Ok(()),
+                };
+                if let Err(error) = accepted {
                     tracing::error!(listener = %listener.address, %error, "cannot watch a listening socket");
                 }
                 tasks.end(&listener.gate.drain).await;

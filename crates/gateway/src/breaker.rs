@@ -165,7 +165,8 @@ impl SharedBreaker {
     }
 
     pub(crate) fn phase(&self) -> Phase {
-        self.state().phase()
+        // Records ask it of each request: a closed breaker answers without its lock.
+        if self.standing.pass().is_some() { Phase::Closed } else { self.state().phase() }
     }
 
     /// What it judges by now.

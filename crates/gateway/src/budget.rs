@@ -4,6 +4,7 @@
 //! Further attempts are few. They are counted behind one lock, whose holder adds up what the cores have counted, so that the
 //! budget is as exact as with one counter for all.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use parking_lot::Mutex;
@@ -18,7 +19,9 @@ const MOST: u64 = (1 << COUNT_BITS) - 1;
 /// A budget that cores share.
 #[derive(Debug)]
 pub(crate) struct SharedBudget {
-    cores: Box<[CoreRequests]>,
+    cores: usize,
+    /// Made with the first request: most of many upstreams have none.
+    requests: OnceLock<Box<[CoreRequests]>>,
     attempts: Mutex<Budget>,
 }
 
@@ -37,14 +40,14 @@ impl CoreRequests {
 impl SharedBudget {
     /// An unspent budget of requests on so many cores.
     pub(crate) fn new(settings: BudgetSettings, cores: usize) -> Self {
-        let cores = (0..cores.max(1)).map(|_| CoreRequests::default()).collect();
-        Self { cores, attempts: Mutex::new(Budget::new(settings)) }
+        Self { cores: cores.max(1), requests: OnceLock::new(), attempts: Mutex::new(Budget::new(settings)) }
     }
 
     /// Counts the first attempt of a request on this core.
     pub(crate) fn request(&self, core: usize, now: Tick) {
         let second = now.0 / SECOND;
-        let count = self.cores[core % self.cores.len()].count_of(second);
+        let none = || (0..self.cores).map(|_| CoreRequests::default()).collect();
+        let count = self.requests.get_or_init(none)[core % self.cores].count_of(second);
         let mut held = count.load(Relaxed);
         while let Err(other) = count.compare_exchange_weak(held, one_more(held, second), Relaxed, Relaxed) {
             held = other;
@@ -60,7 +63,8 @@ impl SharedBudget {
 
     /// The requests of all cores in this second.
     fn requests(&self, second: u64) -> u32 {
-        let held = self.cores.iter().map(|core| core.count_of(second).load(Relaxed));
+        let cores = self.requests.get().map(|cores| &**cores).unwrap_or_default();
+        let held = cores.iter().map(|core| core.count_of(second).load(Relaxed));
         let of_second = held.filter(|held| held >> COUNT_BITS == second).map(|held| held & MOST);
         u32::try_from(of_second.sum::<u64>()).unwrap_or(u32::MAX)
     }

@@ -5,7 +5,7 @@
 //!
 //! Bounds: [`MAX_APART`] routes and as many servers have counters of their own, whoever the clients are (fault 53); all beyond share
 //! one set, of routes and of servers. A route or server stays where it is counted for as long as it is there, so that no sum ever
-//! falls: what is counted of the others together does not depend on who is named. A place that one leaves is for the next that comes.
+//! falls: a name that goes or comes never lowers the sum of the others. A place that one leaves is for the next that comes.
 //!
 //! Rejected: counters for each, and the sum of those beyond the first ones made by the page. It falls when one of the first ones goes,
 //! which Prometheus takes for a restart, and 256 bytes for each core and route are 160 MB at 10,000 routes and 64 cores.

@@ -7,9 +7,9 @@
 //! ```
 //!
 //! The shares are of what is told apart (clients, values of a field), by a hash that all nodes agree on. So each stays on its
-//! side, with no cookie and no table, at every node and over a restart. A percentage, of which tenths count, moves the ends of its
-//! share: who is between the old end and the new one changes sides, and nobody else. A larger first share, so that of a canary, only
-//! adds to those that were there.
+//! side, with no cookie and no table, at every node and over a restart. A percent (tenths count) that goes from one share to
+//! another moves the ends of all shares between the two: who is between an old end and its new one goes to the neighbour, and nobody
+//! else moves. A larger first share, so that of a canary, only adds to those that were there.
 //!
 //! The first share's name is part of the hash: routes to the same canary send it the same clients, and another canary has others. A
 //! canary that becomes the first of a split keeps its clients.

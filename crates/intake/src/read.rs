@@ -31,7 +31,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
 use http_body::Frame;
 use tidegate_log::{GroupError, ReadError, ReadLines, is_group_name};
 use tidegate_net::drain::Stage;
-use tidegate_net::http::{Body, Peer};
+use tidegate_net::http::{Body, EndsWithListener, Peer};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::time::timeout;
 
@@ -238,6 +238,7 @@ impl Intake {
         let intake = Arc::clone(self);
         drop(tokio::spawn(async move { intake.feed(partition, at, sender, permit).await }));
         let mut response = Response::new(Body::streamed(EventStream(events)));
+        response.extensions_mut().insert(EndsWithListener);
         let fields = response.headers_mut();
         fields.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
         fields.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));

@@ -96,11 +96,12 @@ impl ListenError {
     }
 }
 
-/// A bound group of sockets. Connections queue from here on, and are not accepted yet.
+/// A bound group of sockets. Once they listen, connections queue; they are not accepted yet.
 #[derive(Debug)]
 pub struct Listeners {
     address: SocketAddr,
     sockets: Vec<TcpListener>,
+    backlog: u16,
     is_inherited: bool,
     tls: Option<Tls>,
     proxied: Option<Proxied>,
@@ -115,12 +116,38 @@ pub struct ListenSocket {
 }
 
 impl Listeners {
-    /// Binds the group.
+    /// Binds the group and listens.
     ///
     /// # Errors
     /// The first socket that could not be bound, by cause.
     pub fn bind(config: &ListenConfig) -> Result<Self, ListenError> {
+        let group = Self::reserve(config)?;
+        group.listen().map_err(|source| ListenError::new(config.address, source))?;
+        Ok(group)
+    }
+
+    /// Binds the group and does not listen: the address is kept for it, and no connection comes. If it is dropped, no client
+    /// has noticed.
+    ///
+    /// # Errors
+    /// The first socket that could not be bound, by cause.
+    pub fn reserve(config: &ListenConfig) -> Result<Self, ListenError> {
         Self::bind_group(config).map_err(|source| ListenError::new(config.address, source))
+    }
+
+    /// Begins to listen. Sockets that listen already go on as before.
+    ///
+    /// # Errors
+    /// When the operating system refuses it.
+    pub fn listen(&self) -> io::Result<()> {
+        let sockets = self.sockets.iter().filter(|_| !self.is_inherited);
+        sockets.map(|socket| SockRef::from(socket).listen(i32::from(self.backlog))).collect()
+    }
+
+    /// Whether a service manager holds the sockets, too.
+    #[must_use]
+    pub fn is_inherited(&self) -> bool {
+        self.is_inherited
     }
 
     /// Takes over a socket that is already listening (systemd socket activation), for `sockets`
@@ -136,7 +163,8 @@ impl Listeners {
         listener.set_nonblocking(true)?;
         set_connection_options(&SockRef::from(listener))?;
         let sockets = (0..sockets.get()).map(|_| listener.try_clone()).collect::<io::Result<_>>()?;
-        Ok(Self { address: listener.local_addr()?, sockets, is_inherited: true, tls: None, proxied: None })
+        let address = listener.local_addr()?;
+        Ok(Self { address, sockets, backlog: 0, is_inherited: true, tls: None, proxied: None })
     }
 
     /// The same sockets once more, without their TLS and proxies: for another server to accept from. The kernel closes them
@@ -146,8 +174,8 @@ impl Listeners {
     /// When the operating system gives no more descriptors.
     pub fn try_clone(&self) -> io::Result<Self> {
         let sockets = self.sockets.iter().map(TcpListener::try_clone).collect::<io::Result<_>>()?;
-        let (address, is_inherited) = (self.address, self.is_inherited);
-        Ok(Self { address, sockets, is_inherited, tls: None, proxied: None })
+        let (address, backlog, is_inherited) = (self.address, self.backlog, self.is_inherited);
+        Ok(Self { address, sockets, backlog, is_inherited, tls: None, proxied: None })
     }
 
     /// Makes clients speak TLS, unless it is `None`.
@@ -205,12 +233,11 @@ impl Listeners {
             socket.set_reuse_port(true)?;
             set_connection_options(&socket)?;
             socket.bind(&address.into())?;
-            socket.listen(i32::from(config.backlog))?;
             let listener = TcpListener::from(socket);
             address = listener.local_addr()?;
             sockets.push(listener);
         }
-        Ok(Self { address, sockets, is_inherited: false, tls: None, proxied: None })
+        Ok(Self { address, sockets, backlog: config.backlog, is_inherited: false, tls: None, proxied: None })
     }
 }
 
@@ -275,6 +302,18 @@ mod tests {
         assert!(error.to_string().contains("in use"));
         again.share_port = true;
         assert_eq!(Listeners::bind(&again).unwrap().address(), first.address());
+    }
+
+    #[test]
+    fn a_reserved_address_takes_no_connection_until_it_is_listened_on() {
+        let reserved = Listeners::reserve(&loopback(2)).unwrap();
+        let address = reserved.address();
+        let refused = TcpStream::connect(address).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
+        let taken = Listeners::bind(&ListenConfig { address, ..loopback(1) }).unwrap_err();
+        assert!(matches!(taken, ListenError::AddressInUse { .. }));
+        reserved.listen().unwrap();
+        TcpStream::connect(address).unwrap();
     }
 
     #[test]

@@ -43,6 +43,16 @@ impl Permits {
         Self { kept, operation: Arc::new(Semaphore::new(0)), ..self.clone() }
     }
 
+    /// Keeps `count` more of the permits that are shared for this listener, each as soon as it is free.
+    pub async fn keep(&self, count: usize) {
+        for _ in 0..count {
+            // The error is that of a closed semaphore, and nobody closes these.
+            let Ok(permit) = self.shared.acquire().await else { return };
+            permit.forget();
+            self.kept.add_permits(1);
+        }
+    }
+
     /// Adds `count` permits over the limit, for operation.
     #[must_use]
     pub fn with_operation(self, count: usize) -> Self {
@@ -120,6 +130,21 @@ mod tests {
         let _third = permits.try_acquire().unwrap();
         drop(Permits::over_limit());
         assert!(permits.try_acquire().is_none(), "what was over the limit is not given back to it");
+    }
+
+    #[tokio::test]
+    async fn fault_61_what_is_kept_later_comes_from_connections_that_end() {
+        let all = Permits::new(3);
+        let taken = [all.try_acquire().unwrap(), all.try_acquire().unwrap(), all.try_acquire().unwrap()];
+        let late = all.keeping(0);
+        let keeping = late.keep(2);
+        drop(taken);
+        keeping.await;
+        let others = [all.try_acquire().unwrap()];
+        assert!(all.try_acquire().is_none(), "two of three are kept");
+        let own = [late.try_acquire().unwrap(), late.try_acquire().unwrap()];
+        assert!(late.try_acquire().is_none());
+        drop((own, others));
     }
 
     #[test]

@@ -80,10 +80,11 @@ impl Mistakes {
 
     /// What keeps a good file from being put in force, at least one mistake.
     #[must_use]
-    pub fn together(file: &str, found: Vec<policy::Mistake>) -> Self {
+    pub fn together(file: &str, found: Vec<policy::Mistake>, origin: impl Fn(&str) -> Origin) -> Self {
         let list =
             found.into_iter().take(MAX_MISTAKES).map(|policy::Mistake { pointer, problem, accepted }| {
-                Mistake { origin: Origin::Stored, path: path(&pointer), problem, accepted }
+                let path = path(&pointer);
+                Mistake { origin: origin(&path), path, problem, accepted }
             });
         Self { file: file.to_owned(), list: list.collect(), more: 0 }
     }

@@ -45,6 +45,7 @@ use tidegate_access::refusal::Refusal;
 use tidegate_access::schema::Problems;
 use tidegate_access::tokens::Scope;
 use tidegate_net::drain::{Drain, Stage};
+use tidegate_net::http::EndsWithListener;
 use tidegate_wire::problem::Problem;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::time::{MissedTickBehavior, interval, timeout};
@@ -194,6 +195,7 @@ pub(super) async fn events(State(shared): State<Arc<Shared>>, request: Request) 
     let mut reply = Response::new(Body::new(EventBody(events)));
     reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     reply.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    reply.extensions_mut().insert(EndsWithListener);
     Ok(reply)
 }
 

@@ -145,9 +145,7 @@ impl ReadsRecords for Analytics {
         let of_route = || {
             let route = &record.route.as_ref()?.config;
             match &route.action {
-                Action::Forward { upstream } if route.split.as_ref().is_none_or(|split| split.is_canary) => {
-                    Some(Arc::clone(upstream))
-                }
+                Action::Forward { upstream } if route.split.is_none() => Some(Arc::clone(upstream)),
                 _ => None,
             }
         };

@@ -280,10 +280,11 @@ impl PolicySet {
         &self.base.file.sources
     }
 
-    /// Whether some policy looks at the attribute `name`.
+    /// Whether some policy looks at the attribute `name`, be it in force or the candidate's.
     #[must_use]
     pub fn uses(&self, name: &str) -> bool {
-        self.base.used.contains(name)
+        let of_candidate = || self.candidate.as_ref().and_then(|candidate| candidate.set());
+        self.base.used.contains(name) || of_candidate().is_some_and(|set| set.base.used.contains(name))
     }
 
     /// All policies, in the order in which they are checked.

@@ -81,8 +81,8 @@ async fn serve_socket<P: ServeConnection>(
     core: usize,
     way: ListenerWay,
 ) -> io::Result<()> {
-    let mut tasks = Tasks::default();
-    accept(socket, server.gate(), core, |stream, address, held| {
+    let tasks = Tasks::default();
+    let accepting = accept(socket, server.gate(), core, |stream, address, held| {
         let (server, way) = (server.clone(), way.clone());
         let is_for_operation = held.is_for_operation();
         let peer = Peer { address, is_tls: way.tls.is_some(), tls_name: None, core, is_for_operation };
@@ -98,8 +98,11 @@ async fn serve_socket<P: ServeConnection>(
             ListenerWay { tls: Some(tls), .. } => tasks.spawn(serve_tls(server, tls, stream, peer, held)),
             ListenerWay { tls: None, .. } => tasks.spawn(server.serve_connection(stream, peer, None, held)),
         }
-    })
-    .await?;
+    });
+    tokio::select! {
+        accepted = accepting => accepted?,
+        () = tasks.sweep() => {}
+    }
     tasks.end(&server.gate().drain).await;
     Ok(())
 }

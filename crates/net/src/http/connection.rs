@@ -212,6 +212,7 @@ impl<H: Handle> Connection<H> {
             charge = None;
             reply = Reply::no_room(reply.route).told_in(call.as_ref());
         }
+        reply.end_with(&gate.drain);
         let continuation = reply.continuation.take();
         let goes_on = continuation.is_some();
         if is_http1 && !goes_on && (reply.last || self.peer.is_for_operation || gate.drain.is_draining()) {

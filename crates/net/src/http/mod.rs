@@ -76,7 +76,7 @@ pub use config::{BodyPace, HttpConfig, MinimumRate};
 pub use encode::{Answered, Head, Unwritten};
 pub use grpc::GrpcCall;
 pub use in_one_piece::Plain;
-pub use reply::{Body, BoxError, Reply};
+pub use reply::{Body, BoxError, EndsWithListener, Reply};
 pub use server::Server;
 pub use upgrade::{ByteStream, UpgradeOffer, Upgraded};
 

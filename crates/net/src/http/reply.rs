@@ -1,15 +1,17 @@
 //! The reply of a service.
 
 use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Instant;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
-use hyper::body::Body as HttpBody;
+use hyper::body::{Body as HttpBody, Frame};
 
 use tidegate_wire::problem::{self, Problem};
 
 use super::upgrade::{Continuation, UpgradeOffer, Upgraded};
+use crate::drain::{Drain, Stage};
 use crate::stats::Route;
 
 /// Any error of a streamed body: it ends the connection, so that the client sees a reply cut
@@ -18,6 +20,33 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// A body that is still being made.
 pub(super) type StreamedBody = Pin<Box<dyn HttpBody<Data = Bytes, Error = BoxError> + Send>>;
+
+/// Among the extensions of a response whose streamed body never ends by itself, such as events: it ends when its listener
+/// drains, and the client asks another one. Other bodies are sent to their end.
+#[derive(Clone, Copy, Debug)]
+pub struct EndsWithListener;
+
+/// A streamed body until something happens.
+struct EndingBody {
+    body: Option<StreamedBody>,
+    end: Pin<Box<dyn Future<Output = ()> + Send>>,
+}
+
+impl HttpBody for EndingBody {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let this = self.get_mut();
+        if this.body.is_some() && this.end.as_mut().poll(cx).is_ready() {
+            this.body = None;
+        }
+        this.body.as_mut().map_or(Poll::Ready(None), |body| body.as_mut().poll_frame(cx))
+    }
+}
 
 /// A reply's body. A body that is not streamed allocates nothing.
 #[derive(Default)]
@@ -51,6 +80,14 @@ impl Body {
             Self::Full(bytes) | Self::Trailed(bytes, _) => Some(bytes),
             Self::Empty | Self::Streamed(_) => None,
         }
+    }
+
+    /// The same, which is over when `drain` begins if it is streamed.
+    fn ending_with(self, drain: &Drain) -> Self {
+        let Self::Streamed(body) = self else { return self };
+        let drain = drain.clone();
+        let end = Box::pin(async move { drain.reached(Stage::Draining).await });
+        Self::Streamed(Box::pin(EndingBody { body: Some(body), end }))
     }
 
     /// The same with other bytes, if they are at hand.
@@ -192,6 +229,14 @@ impl Reply {
         *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
         response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
         Self::new(route, response)
+    }
+
+    /// Has its body end with the listener, if its service says so by [`EndsWithListener`].
+    pub(super) fn end_with(&mut self, drain: &Drain) {
+        if self.response.extensions_mut().remove::<EndsWithListener>().is_some() {
+            let body = std::mem::take(self.response.body_mut());
+            *self.response.body_mut() = body.ending_with(drain);
+        }
     }
 
     /// Ends the connection after this reply.

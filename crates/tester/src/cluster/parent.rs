@@ -265,9 +265,10 @@ impl WorkerReports {
         Ok(false)
     }
 
-    /// The sum of all workers' views, once each has one; they are then used up.
+    /// The sum of the workers' views, once each worker that is not done has one; they are then used up.
     fn view(&mut self) -> Option<Progress> {
-        if self.progress.iter().any(Option::is_none) {
+        let mut workers = self.progress.iter().zip(&self.done);
+        if workers.any(|(progress, done)| progress.is_none() && done.is_none()) {
             return None;
         }
         together(self.progress.iter_mut().filter_map(Option::take))
@@ -313,5 +314,27 @@ mod tests {
         parts.take(1, WorkerLine::Progress(Progress { p99_us: 9, ..view })).unwrap();
         assert_eq!(parts.view(), Some(Progress { good: 6, p99_us: 9, ..Progress::default() }));
         assert!(parts.take(0, WorkerLine::Failed("no".to_owned())).is_err());
+    }
+
+    #[test]
+    fn a_worker_that_is_done_hides_no_view_of_the_others() {
+        let plan = StepPlan {
+            connections: 2,
+            discipline: Loop::Closed { think_us: 0 },
+            warmup_ms: 0,
+            measure_ms: 1,
+            max_requests: 0,
+        };
+        let mut parts = WorkerReports::new(2);
+        let view = Progress { good: 3, ..Progress::default() };
+        for worker in 0..2 {
+            parts.take(worker, Line::Progress(view)).unwrap();
+        }
+        assert!(parts.view().is_some());
+        let measured = Measurement::empty(&plan, 1.0, 100);
+        parts.take(0, Line::Done(Box::new(transfer::Transfer::from(&measured)))).unwrap();
+        assert_eq!(parts.view(), None, "the other worker has said nothing new");
+        parts.take(1, Line::Progress(view)).unwrap();
+        assert_eq!(parts.view(), Some(view));
     }
 }

@@ -52,8 +52,8 @@ Examples:
   tidegate load http://127.0.0.1:3000/ -c 64 -d 30s
   tidegate load http://127.0.0.1:3000/ --rate 1000 -d 1m --json
   tidegate load redis://127.0.0.1:6380 --command \"CL.THROTTLE user{{counter}} 15 30 60\" -d 10s
-  tidegate load --agent 10.0.0.2:4200
-  tidegate load http://10.0.0.9/ -c 50000 --agents 10.0.0.2:4200,10.0.0.3:4200")]
+  tidegate load --agent 10.0.0.2:4200 --agent-token-file agent.token
+  tidegate load http://10.0.0.9/ -c 50000 --agents 10.0.0.2:4200,10.0.0.3:4200 --agent-token-file agent.token")]
 pub struct Load {
     /// Where to: http://, https://, h2c://, h2://, grpc://, grpcs://HOST:PORT/PATH; tcp://, tls://HOST:PORT
     /// (connect), tcp://HOST:PORT/echo; redis://, rediss://HOST:PORT.

@@ -126,6 +126,20 @@ pub(crate) fn listen_addresses(config: &Config) -> Vec<(String, SocketAddr)> {
     listeners(config).filter_map(|it| Some((it.listener.path(it.setting), it.address?))).collect()
 }
 
+/// Those of them that a process binds: others are of services that have nothing to do.
+pub(crate) fn bound_addresses(config: &Config) -> Vec<(String, SocketAddr)> {
+    let has_edge = !config.edge_listeners.is_empty();
+    let is_bound = |setting: &str| match setting {
+        "edge.api_listen" => has_edge || config.gateway.has_apps(),
+        "edge.dns_listen" => has_edge,
+        "intake.statsd_listen" => config.settings.intake.listen.is_some(),
+        _ => true,
+    };
+    let mut addresses = listen_addresses(config);
+    addresses.retain(|(setting, _)| is_bound(setting));
+    addresses
+}
+
 /// What is accepted where listeners clash.
 pub(super) const ADDRESS_OF_ITS_OWN: &str = "an address of its own";
 

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener, UdpSocket};
 
 use super::Finding;
 use super::processes::{Process, Processes};
-use crate::config::{Config, listen_addresses};
+use crate::config::{Config, bound_addresses};
 
 const AREA: &str = "ports";
 
@@ -62,17 +62,8 @@ pub(super) fn look(config: &Config, server: Option<&Process>, processes: &Proces
 
 /// Setting, address, and whether it is of UDP.
 fn wanted(config: &Config) -> Vec<(String, SocketAddr, bool)> {
-    let has_edge = !config.edge_listeners.is_empty();
-    let is_used = |setting: &str| match setting {
-        "edge.api_listen" => has_edge || config.gateway.has_apps(),
-        "edge.dns_listen" => has_edge,
-        _ => true,
-    };
     let mut wanted = Vec::new();
-    for (setting, address) in listen_addresses(config) {
-        if !is_used(&setting) {
-            continue;
-        }
+    for (setting, address) in bound_addresses(config) {
         wanted.push((setting.clone(), address, false));
         if matches!(&*setting, "edge.dns_listen" | "intake.statsd_listen") {
             wanted.push((setting, address, true));

@@ -48,7 +48,7 @@ use super::saturation::Runs;
 use super::standalone::{Standalone, tls_of};
 use super::tokens::ListenerTokens;
 use super::traces::KeptTraces;
-use super::{StartError, permits_of_a_listener, whole};
+use super::{StartError, kept_for_a_listener, whole};
 use crate::config::{Config, Listener, Secured, Settings, TlsSettings};
 
 /// Connections over the limit for the operator's pages, on each HTTP listener. Each lives for seconds.
@@ -117,7 +117,7 @@ impl ApiSide {
         gate: &Gate,
         config: HttpConfig,
     ) -> ApiListener {
-        let permits = permits_of_a_listener(gate).with_operation(OPERATION_CONNECTIONS);
+        let permits = gate.permits.keeping(kept_for_a_listener(gate)).with_operation(OPERATION_CONNECTIONS);
         let gate = Gate { permits, stats: self.stats, ..gate.clone() };
         let names = names(&self.routes);
         let routes = Routes::new(api(self.routes), operator.clone(), names);

@@ -9,8 +9,8 @@
 //! ```
 //!
 //! A service says what it wants by [`Listening`], and gives what serves one listener by [`ServeListener`]. All that can fail
-//! is done by [`OpenListeners::prepare`], which changes nothing: it binds new addresses and reads the TLS of what is opened.
-//! [`OpenListeners::commit`] cannot fail.
+//! is done by [`OpenListeners::prepare`], which changes nothing that a client sees: it binds new addresses without listening,
+//! and reads the TLS of what is opened. [`OpenListeners::commit`] listens.
 //!
 //! A listener whose TLS, proxies or service changes at its address gets another server at the sockets that are there: it
 //! accepts from the same queue when the server before it no longer does, so that no connection is refused, and it works for the
@@ -18,7 +18,10 @@
 //! process drains: otherwise the kernel would go on taking connections that nobody accepts. Rejected: to bind beside the old
 //! sockets, since the kernel goes on giving connections to those until they are closed.
 //!
-//! What drains here has no grace before it stops accepting: no probe speaks of one listener.
+//! A socket of a service manager that no listener has any more is kept: the manager goes on listening there, so that no other
+//! socket can have the address, and a later file may ask for it again.
+//!
+//! What drains here has no grace before it stops accepting: balancers probe a process, and not one listener.
 //!
 //! Deliberately absent: the listeners of the edge, of registrations, of names and of StatsD, which are bound at the start alone.
 
@@ -41,7 +44,7 @@ use tidegate_net::runtime::Cores;
 
 use super::StartError;
 use super::standalone::tls_of;
-use crate::config::{Config, Listener, Secured, Settings, clash, listen_addresses, load_tls_of};
+use crate::config::{Config, Listener, Secured, Settings, bound_addresses, clash, load_tls_of};
 pub(super) use bound::BoundSockets;
 pub(super) use compare::{DeclaredListener, ListenerTerms};
 use compare::{SocketsFrom, compare};
@@ -95,8 +98,18 @@ pub(super) struct OpenListeners {
     adopted: Mutex<Vec<OpenedListener>>,
     /// The settings by which the open ones listen.
     settings: Mutex<Settings>,
-    /// Those that drain, with the settings by which they were opened.
-    draining: Mutex<Vec<(Drain, Settings)>>,
+    draining: Mutex<Vec<DrainingListener>>,
+    /// Sockets of a service manager that no listener has.
+    unused: Mutex<Vec<Listeners>>,
+}
+
+/// A listener that drains.
+#[derive(Debug)]
+struct DrainingListener {
+    address: SocketAddr,
+    drain: Drain,
+    /// Those by which it was opened.
+    settings: Settings,
 }
 
 /// A listener of the next configuration.
@@ -138,10 +151,11 @@ impl OpenListeners {
     ) -> Result<Self, StartError> {
         let wanted = services.iter().flat_map(|service| service.wanted(config));
         let own: Vec<String> = wanted.map(|it| it.declared.listener.path("listen")).collect();
-        let fixed = listen_addresses(config).into_iter().filter(|(path, _)| !own.contains(path));
+        let fixed = bound_addresses(config).into_iter().filter(|(path, _)| !own.contains(path));
         let (fixed, settings) = (fixed.collect(), Mutex::new(config.settings.clone()));
         let (open, adopted, draining) = (Mutex::default(), Mutex::default(), Mutex::default());
-        let listeners = Self { ground, services, secured, fixed, open, adopted, settings, draining };
+        let unused = Mutex::default();
+        let listeners = Self { ground, services, secured, fixed, open, adopted, settings, draining, unused };
         listeners.adopt(config, bound)?;
         Ok(listeners)
     }
@@ -154,8 +168,8 @@ impl OpenListeners {
     /// The settings of all listeners that have connections: of those that are open, and of those that drain.
     pub(super) fn served(&self) -> Vec<Settings> {
         let mut draining = self.draining.lock();
-        draining.retain(|(drain, _)| drain.stage() < Stage::Stopped);
-        let draining = draining.iter().map(|(_, settings)| settings.clone());
+        draining.retain(|it| it.drain.stage() < Stage::Stopped);
+        let draining = draining.iter().map(|it| it.settings.clone());
         draining.chain([self.settings()]).collect()
     }
 
@@ -179,13 +193,14 @@ impl OpenListeners {
     /// Drops what would keep sockets open that nobody accepts from. To be called before the process drains.
     pub(super) fn release(&self) {
         self.open.lock().clear();
+        self.unused.lock().clear();
     }
 
     fn wanted(&self, config: &Config) -> Vec<WantedListener> {
         self.services.iter().flat_map(|service| service.wanted(config)).collect()
     }
 
-    /// Makes ready what `config` declares. Nothing that is open changes.
+    /// Makes ready what `config` declares. Nothing that is open changes, and no new address takes connections yet.
     ///
     /// # Errors
     /// Addresses that cannot be had, and TLS that cannot be served with.
@@ -271,7 +286,7 @@ impl OpenListeners {
                 let taken = taken.ok_or_else(|| refused(&"this process is stopping"))?;
                 (taken.map_err(|error| refused(&error))?, Some(place))
             }
-            SocketsFrom::Kernel => (self.bind(address, before).map_err(|why| refused(&why))?, None),
+            SocketsFrom::Kernel => (self.reserve(address, before).map_err(|why| refused(&why))?, None),
         };
         let spare = sockets.try_clone().map_err(|error| refused(&error))?;
         let sockets = sockets.with_tls(tls_of(secured, listener));
@@ -279,11 +294,17 @@ impl OpenListeners {
     }
 
     /// Binds `address` beside those that are open, or says why not.
-    fn bind(&self, address: SocketAddr, open: &[DeclaredListener]) -> Result<Listeners, String> {
+    fn reserve(&self, address: SocketAddr, open: &[DeclaredListener]) -> Result<Listeners, String> {
         if let Some(problem) = clash(&self.fixed, address) {
             return Err(format!("it {problem}, which stays until the next start"));
         }
-        self.ground.bind(address, open).map_err(|error| error.to_string())
+        if let Some(unused) = self.unused.lock().iter().find(|unused| unused.address() == address) {
+            return unused.try_clone().map_err(|error| error.to_string());
+        }
+        // The sockets of one that drains are closed a moment after it was given up.
+        let draining = self.draining.lock().iter().map(|it| it.address).collect::<Vec<_>>();
+        let held: Vec<_> = open.iter().map(|open| open.address).chain(draining).collect();
+        self.ground.reserve(address, &held).map_err(|error| error.to_string())
     }
 
     /// Begins to serve what was bound at the start.
@@ -320,13 +341,23 @@ impl OpenListeners {
             }
         }
         for closed in before.into_iter().flatten() {
-            self.draining.lock().push((closed.drain.clone(), settings.clone()));
+            self.draining.lock().push(DrainingListener {
+                address: closed.spare.address(),
+                drain: closed.drain.clone(),
+                settings: settings.clone(),
+            });
             self.close(closed, cores);
         }
     }
 
     fn serve(&self, opened: OpenedListener, cores: &Cores) {
         let OpenedListener { wanted, sockets, spare, .. } = opened;
+        let address = sockets.address();
+        self.unused.lock().retain(|unused| unused.address() != address);
+        if let Err(error) = sockets.listen() {
+            let listener = wanted.declared.listener.label();
+            tracing::error!(listener, %address, %error, "cannot listen: no connection comes to this listener");
+        }
         let drain = self.ground.drain.part();
         wanted.server.serve(sockets, drain.clone(), cores);
         self.open.lock().push(OpenListener { wanted, spare, drain });
@@ -336,8 +367,19 @@ impl OpenListeners {
         let OpenListener { wanted, spare, drain } = closed;
         let (listener, address) = (wanted.declared.listener.label(), spare.address());
         tracing::info!(listener, %address, "a listener is closed: its connections drain");
-        // Without the spare handle, the accept loops close the sockets.
-        drop(spare);
+        let is_taken = || self.open.lock().iter().any(|open| open.spare.address() == address);
+        if spare.is_inherited() && !is_taken() {
+            tracing::warn!(
+                listener,
+                %address,
+                "the service manager still listens there, and no listener has its socket: take it out of the socket unit, or \
+                 the next start is refused"
+            );
+            self.unused.lock().push(spare);
+        } else {
+            // Without the spare handle, the accept loops close the sockets.
+            drop(spare);
+        }
         let timing = self.ground.timing;
         cores.spawn_on(0, async move {
             let aborted = drain.run(timing).await.aborted;

@@ -388,8 +388,8 @@ fn whole(bytes: Bytes) -> usize {
     usize::try_from(bytes.0).unwrap_or(usize::MAX)
 }
 
-/// The permits of one more listener: it has a tenth of the connections allowed for itself.
-fn permits_of_a_listener(gate: &Gate) -> Permits {
+/// How many connections one more listener has for itself: a tenth of those allowed.
+fn kept_for_a_listener(gate: &Gate) -> usize {
     let limit = gate.permits.limit();
-    gate.permits.keeping((limit / 10).max(usize::from(limit > 3)))
+    (limit / 10).max(usize::from(limit > 3))
 }

@@ -8,7 +8,6 @@ use tidegate_admin::Servers;
 use tidegate_limiter::engine::Engine;
 use tidegate_limiter::grpc;
 use tidegate_limiter::resp::{self, RespConfig};
-use tidegate_net::accept::Gate;
 use tidegate_net::drain::Drain;
 use tidegate_net::http::{HttpConfig, Server};
 use tidegate_net::listen::Listeners;
@@ -25,10 +24,10 @@ use crate::config::{Config, Listener, Settings, TlsSettings};
 #[derive(Debug)]
 pub(super) struct Protocols {
     engine: Arc<Engine>,
-    grpc: ServerGate,
+    grpc: Arc<ServerGate>,
     grpc_tokens: TokensInForce,
     grpc_config: HttpConfig,
-    resp: ServerGate,
+    resp: Arc<ServerGate>,
     resp_tokens: TokensInForce,
     resp_config: RespConfig,
 }
@@ -83,7 +82,7 @@ impl Protocols {
             engine: Arc::clone(&self.engine),
             tokens: self.grpc_tokens.clone(),
             config: self.grpc_config.clone(),
-            gate: self.grpc.open(),
+            gate: Arc::clone(&self.grpc),
         })
     }
 
@@ -92,7 +91,7 @@ impl Protocols {
             engine: Arc::clone(&self.engine),
             tokens: self.resp_tokens.clone(),
             config: self.resp_config.clone(),
-            gate: self.resp.open(),
+            gate: Arc::clone(&self.resp),
         })
     }
 }
@@ -128,13 +127,13 @@ struct GrpcListener {
     engine: Arc<Engine>,
     tokens: TokensInForce,
     config: HttpConfig,
-    gate: Gate,
+    gate: Arc<ServerGate>,
 }
 
 impl ServeListener for GrpcListener {
     fn serve(&self, sockets: Listeners, drain: Drain, cores: &Cores) {
         let service = grpc::GrpcService::new(Arc::clone(&self.engine), drain.clone(), self.tokens.clone());
-        let gate = Gate { drain, ..self.gate.clone() };
+        let gate = self.gate.open(drain, cores);
         Server::new(service, self.config.clone(), gate).start_http2(cores, sockets);
     }
 }
@@ -145,12 +144,12 @@ struct RespListener {
     engine: Arc<Engine>,
     tokens: TokensInForce,
     config: RespConfig,
-    gate: Gate,
+    gate: Arc<ServerGate>,
 }
 
 impl ServeListener for RespListener {
     fn serve(&self, sockets: Listeners, drain: Drain, cores: &Cores) {
-        let gate = Gate { drain, ..self.gate.clone() };
+        let gate = self.gate.open(drain, cores);
         resp::Server::new(&self.engine, self.tokens.clone(), self.config.clone(), gate).start(cores, sockets);
     }
 }

@@ -13,7 +13,6 @@ use tidegate_gateway::service::{
 };
 use tidegate_gateway::shed::Shedder;
 use tidegate_limiter::engine::Engine;
-use tidegate_net::accept::Gate;
 use tidegate_net::drain::Drain;
 use tidegate_net::http::{HttpConfig, Server};
 use tidegate_net::listen::Listeners;
@@ -82,7 +81,7 @@ fn identity_fields(settings: &Settings) -> IdentityFields {
 #[derive(Debug)]
 pub(super) struct Proxies {
     gateway: Arc<ServedGateway>,
-    gate: ServerGate,
+    gate: Arc<ServerGate>,
     /// Answers of names that are proved by HTTP.
     challenges: HttpChallenges,
     head_timeout: Duration,
@@ -109,7 +108,7 @@ impl Listening for Proxies {
             },
             server: Arc::new(ProxyListener {
                 gateway: Arc::clone(&self.gateway),
-                gate: self.gate.open(),
+                gate: Arc::clone(&self.gate),
                 challenges: self.challenges.clone(),
                 http: HttpConfig {
                     head_timeout: self.head_timeout,
@@ -131,7 +130,7 @@ impl Listening for Proxies {
 #[derive(Debug)]
 struct ProxyListener {
     gateway: Arc<ServedGateway>,
-    gate: Gate,
+    gate: Arc<ServerGate>,
     challenges: HttpChallenges,
     http: HttpConfig,
     listener: GatewayListener,
@@ -143,7 +142,7 @@ impl ServeListener for ProxyListener {
         let sockets = sockets.with_proxied((!trusted.is_empty()).then(|| Proxied::by(trusted.clone())));
         let service = GatewayService::new(Arc::clone(&self.gateway)).with_https(https.clone());
         let service = service.with_challenges(self.challenges.clone());
-        let gate = Gate { drain, ..self.gate.clone() };
+        let gate = self.gate.open(drain, cores);
         Server::new(service, self.http.clone(), gate).start(cores, sockets);
     }
 }

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! The decision service, the gateway, the edge and the intake are wired by hand in `mod.rs`, because they ask one
-//! another for decisions, keys and tokens. What binds them is the same [`Door`], and once bound, each is a
-//! [`BoundService`].
+//! another for decisions, keys and tokens. What binds them is the same [`Door`]. Those whose listeners come and go are
+//! [`super::listeners::Listening`]; the others are each a [`BoundService`] once they are bound.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -22,6 +22,7 @@ use tidegate_access::routes::ApiRoutes;
 use tidegate_admin::Servers;
 use tidegate_control::{Configuration, Services};
 use tidegate_net::accept::Gate;
+use tidegate_net::drain::Drain;
 use tidegate_net::http::{Handle, HttpConfig, Server};
 use tidegate_net::listen::Listeners;
 use tidegate_net::permits::Permits;
@@ -30,7 +31,7 @@ use tidegate_net::stats::Stats;
 use tidegate_net::tls::Tls;
 
 use super::inherited::Inherited;
-use super::{ListenerTokens, StartError, permits_of_a_listener};
+use super::{ListenerTokens, StartError, kept_for_a_listener};
 use crate::config::{Listener, Secured, Settings};
 
 /// A service that asks nothing of the others.
@@ -125,18 +126,20 @@ impl<'a> Door<'a> {
     /// A gate that has a tenth of the connections for itself and counts by itself.
     pub(super) fn gate<N: AsRef<str>>(&self, templates: &[N]) -> Gate {
         let stats = Arc::new(Stats::new(self.workers.get(), templates));
-        Gate { permits: permits_of_a_listener(self.gate), stats, ..self.gate.clone() }
+        let permits = self.gate.permits.keeping(kept_for_a_listener(self.gate));
+        Gate { permits, stats, ..self.gate.clone() }
     }
 
     /// As [`Door::gate`], for a server whose listeners may come later.
-    pub(super) fn server_gate<N: AsRef<str>>(&self, templates: &[N]) -> ServerGate {
+    pub(super) fn server_gate<N: AsRef<str>>(&self, templates: &[N]) -> Arc<ServerGate> {
         let stats = Arc::new(Stats::new(self.workers.get(), templates));
-        ServerGate { whole: self.gate.clone(), stats, permits: OnceLock::new() }
+        Arc::new(ServerGate { whole: self.gate.clone(), stats, permits: OnceLock::new() })
     }
 }
 
-/// The gate of a server whose listeners may come later: it counts from the start, and connections are kept for it from its
-/// first listener on, for as long as the process runs.
+/// The gate of a server whose listeners may come later: it counts from the start, and connections are kept for it from the
+/// first listener on that serves, for as long as the process runs. Where others have them all at that time, they are kept
+/// as connections end.
 #[derive(Debug)]
 pub(super) struct ServerGate {
     whole: Gate,
@@ -145,10 +148,16 @@ pub(super) struct ServerGate {
 }
 
 impl ServerGate {
-    /// The gate of its listeners.
-    pub(super) fn open(&self) -> Gate {
-        let permits = self.permits.get_or_init(|| permits_of_a_listener(&self.whole)).clone();
-        Gate { permits, stats: Arc::clone(&self.stats), ..self.whole.clone() }
+    /// The gate of a listener that begins to serve, until `drain` closes it.
+    pub(super) fn open(&self, drain: Drain, cores: &Cores) -> Gate {
+        let keep = || {
+            let (permits, count) = (self.whole.permits.keeping(0), kept_for_a_listener(&self.whole));
+            let kept = permits.clone();
+            cores.spawn_on(0, async move { kept.keep(count).await });
+            permits
+        };
+        let permits = self.permits.get_or_init(keep).clone();
+        Gate { permits, drain, stats: Arc::clone(&self.stats), ..self.whole.clone() }
     }
 
     /// What it counts.

@@ -7,6 +7,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use crate::support::edge::until;
 use crate::support::{Tidegate, binary, keep_asking};
 use tidegate_net::clock::monotonic;
 use tidegate_testkit::{Server, free_port};
@@ -131,6 +132,41 @@ fn fault_23_a_restart_under_load_fails_no_proxied_request_and_forgets_no_count()
         assert!(under_load && ended.status.success() && taken_over, "{}", ended.output);
         assert_eq!(counted, ["200", "429"]);
     });
+}
+
+#[test]
+fn a_socket_that_a_reload_gave_up_is_taken_back_by_another() {
+    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (passed, own) = (socket.local_addr().unwrap(), free_port());
+    let file = |address: &str| {
+        format!(
+            "gateway.listener = [{{ listen = \"{address}\" }}]\n\
+             route = [{{ name = \"all\", respond = {{ body = \"ok\" }} }}]\n"
+        )
+    };
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("tidegate.toml"), file(&passed.to_string())).unwrap();
+    let mut command = activated(&socket);
+    command.args(["--config", "tidegate.toml"]);
+    let service = Tidegate::spawn(folder, command, &[("TIDEGATE_HTTP_LISTEN", "127.0.0.1:0")]);
+    assert_eq!(status_of(passed, "/"), "200");
+    let rewrite = |address: &str| {
+        std::fs::write(service.path().join("new.toml"), file(address)).unwrap();
+        std::fs::rename(service.path().join("new.toml"), service.path().join("tidegate.toml")).unwrap();
+        service.signal("HUP");
+    };
+    let other = SocketAddr::from(([127, 0, 0, 1], own));
+    rewrite(&other.to_string());
+    until("the other address serves", || TcpStream::connect(other).is_ok());
+    // Nobody accepts here now: the service manager's queue takes the connection.
+    let waiting = ask(passed);
+    rewrite(&passed.to_string());
+    assert!(is_answered(waiting), "the socket is taken back");
+    assert_eq!(status_of(passed, "/"), "200");
+    service.signal("TERM");
+    let ended = service.wait();
+    assert!(ended.status.success(), "{}", ended.output);
+    assert!(ended.output.contains("take it out of the socket unit"), "{}", ended.output);
 }
 
 #[test]

@@ -220,7 +220,7 @@ fn versions_that_differ_are_told_on_both_sides() {
     let old = r#"{"version":"0.0.1","step":{}}"#;
     assert_eq!(ask("/v1/agent/step", &good, old), 409);
     assert_eq!(ask("/v1/agent/step", &good, "{}"), 400);
-    assert_eq!(ask("/v1/agent/start", &good, r#"{"run":"x","at_ns":1}"#), 404);
+    assert_eq!(ask("/v1/agent/start", &good, r#"{"run":"x","step":1,"at_ns":1}"#), 404);
     assert_eq!(ask("/v1/agent/other", &good, "{}"), 404);
     assert_eq!(ask("/v1/agent/clock", &good, "{}"), 200);
     // A page of a browser can send these, with whatever its user may reach.
@@ -245,7 +245,8 @@ fn an_agent_speaks_tls_and_sends_what_it_is_told_to_trust() {
     let output = run(&["--agents-ca", certificate]);
     assert_eq!(record(&output)["good"], 3, "{}", said(&output));
     let output = run(&[]);
-    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    assert!(said(&output).contains("invalid peer certificate"), "{}", said(&output));
+    assert_eq!(output.status.code(), Some(1));
 }
 
 #[test]
@@ -261,7 +262,9 @@ fn a_search_is_made_by_agents_and_its_report_says_so() {
     assert_eq!(output.status.code(), Some(0), "{}", said(&output));
     let report: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
     assert!(report["engine"].as_str().unwrap().ends_with(", by 2 agents"), "{}", report["engine"]);
-    for step in report["steps"].as_array().unwrap() {
+    let steps = report["steps"].as_array().unwrap();
+    assert!(steps.len() >= 2, "there are two levels: {report}");
+    for step in steps {
         let shares: Vec<u64> = step["agents"]
             .as_array()
             .unwrap()

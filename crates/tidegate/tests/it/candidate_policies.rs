@@ -88,6 +88,18 @@ fn a_new_policy_that_would_limit_is_counted_and_nothing_in_force_is_charged_for_
 }
 
 #[test]
+fn fault_54_a_candidate_meets_one_path_in_all_its_spellings_though_nothing_in_force_looks_at_it() {
+    let service = start(100, &[]);
+    put(&service, &json!({"policy": [{"name": "by-path", "algorithm": "sliding_log", "limit": 2,
+        "window_seconds": 86400, "key": ["client_id", "path"]}]}));
+    for path in ["/pay", "//%70ay", "/x/../pay"] {
+        let body = json!({"attributes": {"client_id": "a", "path": path}});
+        assert_eq!(call(&service, "POST", "/v1/decisions", Some(&body)).1["allowed"], true);
+    }
+    assert_eq!(limits(&service)["by_difference"], differences(2, 1, 0));
+}
+
+#[test]
 fn a_shared_store_never_hears_of_a_candidate() {
     let redis = RedisServer::start(&[]);
     let store = format!("redis://127.0.0.1:{}", redis.port);

@@ -100,7 +100,7 @@ pub(super) fn routes(_: &Resource) -> Words {
         one: "a route",
         many: "routes",
         list: "DocumentList",
-        sent: keys_of("route", "upstream", &["redirect", "respond"]),
+        sent: keys_of("route", "upstream", &["split", "redirect", "respond"]),
         order: "The file's, then the stored ones.",
         put: "Creates or replaces a route, in force when this is answered.",
         delete: "Deletes a stored route.",

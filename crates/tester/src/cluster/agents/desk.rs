@@ -28,7 +28,7 @@ use crate::{
     preflight::{self, Decision, Machine, Need, Severity, Unreachable},
 };
 
-/// How often an agent that waits for its start says so.
+/// How often an agent says that it is there, while it opens its connections and while it waits for its start.
 const HEARTBEAT: Duration = Duration::from_millis(250);
 /// Longest wait for a start: the other agents may have many more connections to open.
 const LONGEST_WAIT: Duration = Duration::from_secs(600);
@@ -102,6 +102,8 @@ struct DeskState {
 }
 
 struct DeskStep {
+    /// Its number within the run.
+    number: u64,
     starts: mpsc::SyncSender<u64>,
     stop: Stop,
 }
@@ -154,17 +156,10 @@ impl AgentDesk {
         within_bounds(&order)?;
         let (starts, start) = mpsc::sync_channel(1);
         let stop = Stop::default();
-        let place = self.occupy(&order.run, DeskStep { starts, stop: stop.clone() })?;
+        let place = self.occupy(&order.run, DeskStep { number: order.step, starts, stop: stop.clone() })?;
         let work = DeskWork { desk: Arc::clone(self), order, start, stop, say: Arc::new(Mutex::new(say)) };
         let run = move || work.run(place);
         thread::Builder::new().name("agent".to_owned()).spawn(run).map(drop).map_err(AgentRefusal::Thread)
-    }
-
-    /// Ends the step that is under way, if one is: the agent itself ends.
-    pub fn close(&self) {
-        if let Some(step) = &self.state.lock().step {
-            step.stop.stop();
-        }
     }
 
     fn occupy(self: &Arc<Self>, run: &str, step: DeskStep) -> Result<DeskPlace, AgentRefusal> {
@@ -178,12 +173,21 @@ impl AgentDesk {
         Ok(DeskPlace { desk: Arc::clone(self), is_kept: true })
     }
 
+    /// Keeps the agent for this run no longer.
+    fn release(&self, run: &str) {
+        let mut state = self.state.lock();
+        if state.run == run {
+            state.held_until = 0;
+        }
+    }
+
     fn start(&self, start: &AgentStart) -> Result<(), AgentRefusal> {
         if start.at_ns > self.epoch.now() + nanos(LONGEST_WAIT) {
             return Err(AgentRefusal::OutOfRange("a step begins within 600 s"));
         }
         let state = self.state.lock();
-        let step = state.step.as_ref().filter(|_| state.run == start.run).ok_or(AgentRefusal::NoStep)?;
+        let step = state.step.as_ref().filter(|step| state.run == start.run && step.number == start.step);
+        let step = step.ok_or(AgentRefusal::NoStep)?;
         // A second start of the same step says nothing new.
         let _told = step.starts.try_send(start.at_ns).is_ok();
         Ok(())
@@ -194,7 +198,7 @@ impl AgentDesk {
         if state.run != stop.run {
             return;
         }
-        if let Some(step) = &state.step {
+        if let Some(step) = state.step.as_ref().filter(|step| stop.is_over || step.number == stop.step) {
             step.stop.stop();
         }
         if stop.is_over {
@@ -237,17 +241,19 @@ impl DeskWork {
         place.is_kept = outcome.is_ok();
         // Whoever reads the result may order the next step at once.
         drop(place);
-        tell(
-            &self.say,
-            &match outcome {
-                Ok(measured) => AgentLine::Done(Box::new(measured)),
-                Err(refusal) => AgentLine::Failed(refusal.to_string()),
-            },
-        );
+        let line = match outcome {
+            Ok(measured) => AgentLine::Done(Box::new(measured)),
+            Err(refusal) => AgentLine::Failed(refusal.to_string()),
+        };
+        if !tell(&self.say, &line) {
+            // The coordinator is gone, and orders no further step.
+            self.desk.release(&self.order.run);
+        }
     }
 
     fn measure(&self) -> Result<Transfer, AgentRefusal> {
         let AgentOrder { job, plan, processes, contact, .. } = &self.order;
+        let mut opening = Some(self.heartbeat()?);
         let (_, options) = job.resolve().map_err(ClusterError::from)?;
         let need = Need {
             connections: plan.connections,
@@ -272,8 +278,27 @@ impl DeskWork {
                     }
                 }));
         cluster.stop_with(self.stop.clone());
-        let measured = cluster.run_gated(plan, &mut || self.wait_for_start())?;
+        let measured = cluster.run_gated(plan, &mut || {
+            drop(opening.take());
+            self.wait_for_start();
+        })?;
         Ok(Transfer::from(&measured))
+    }
+
+    /// Says that it is there until what this returns is dropped. When nobody hears it, the step is stopped.
+    fn heartbeat(&self) -> Result<mpsc::SyncSender<()>, AgentRefusal> {
+        let (beating, end) = mpsc::sync_channel::<()>(1);
+        let (say, stop) = (Arc::clone(&self.say), self.stop.clone());
+        let beat = move || {
+            while end.recv_timeout(HEARTBEAT) == Err(RecvTimeoutError::Timeout) {
+                if !tell(&say, &AgentLine::Waiting) {
+                    return stop.stop();
+                }
+            }
+        };
+        let name = "agent-waits".to_owned();
+        thread::Builder::new().name(name).spawn(beat).map_err(AgentRefusal::Thread)?;
+        Ok(beating)
     }
 
     /// Returns at the moment that the coordinator names, or stops the step when there will be none.
@@ -326,6 +351,7 @@ fn within_bounds(order: &AgentOrder) -> Result<(), AgentRefusal> {
             "a step takes 1 ms to a day",
         ),
         (!(1..=MAX_THREADS).contains(&job.threads), "a process has 1 to 256 threads"),
+        (job.max_connecting == 0, "a thread opens at least one connection at a time"),
         (!(1..=MAX_PROCESSES).contains(processes), "an agent has 1 to 64 processes"),
         (parts > MAX_AGENTS || index >= parts, "a share is one of 1 to 1,000 parts"),
     ];

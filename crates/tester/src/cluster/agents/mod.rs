@@ -4,6 +4,7 @@
 //!   coordinator (Agents)                        agent 0 .. n-1 (AgentDesk, behind a listener of HTTP)
 //!     | ---- profile --------------------------->  |  its version, what its machine allows
 //!     | ---- step: a job and a plan, one JSON -->  |  opens its connections
+//!     | <--- waiting ----------------------------  |  four times a second, until it begins
 //!     | <--- ready ------------------------------  |
 //!     | ---- clock, several times --------------->  |  the least round trip says how far their clocks differ
 //!     | ---- start: when, by its own clock ------>  |  waits for that moment
@@ -17,8 +18,8 @@
 //! An agent does one step at a time, and the steps of one run only. Its machine's preflight is its own: a coordinator cannot make it do
 //! what that forbids. A coordinator that is gone shows by an answer that nobody reads, and ends the step.
 //!
-//! An agent is lost when its connection breaks, when it says that it failed, or when it says nothing for ten seconds. What it had of
-//! the step is left out, the plan of the step becomes that of those who stayed, and the result names it.
+//! An agent is lost when its connection breaks, when it says that it failed, when it begins late, or when it says nothing for 35 s. What
+//! it had of the step is left out, the plan of the step becomes that of those who stayed, and the result names it.
 //!
 //! Deliberately absent: how the bytes travel. [`AgentLink`] is what a coordinator needs of a client, and [`AgentCall`] has the paths.
 
@@ -26,6 +27,7 @@ mod comparison;
 mod coordinator;
 mod desk;
 mod step;
+mod teller;
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -126,6 +128,8 @@ struct AgentOrder {
     version: String,
     /// The coordinator's name for its run.
     run: String,
+    /// The number of the step within the run.
+    step: u64,
     job: Job,
     plan: StepPlan,
     processes: u32,
@@ -137,6 +141,8 @@ struct AgentOrder {
 #[derive(Debug, Serialize, Deserialize)]
 struct AgentStart {
     run: String,
+    /// [`AgentOrder::step`].
+    step: u64,
     /// By the agent's [`AgentClock::tick_ns`].
     at_ns: u64,
 }
@@ -145,7 +151,9 @@ struct AgentStart {
 #[derive(Debug, Serialize, Deserialize)]
 struct AgentStop {
     run: String,
-    /// No further step of the run follows.
+    /// [`AgentOrder::step`]. A stop that comes late does not end the next one.
+    step: u64,
+    /// No further step of the run follows: whichever is under way is to end.
     is_over: bool,
 }
 
@@ -155,7 +163,7 @@ struct AgentStop {
 enum AgentLine {
     /// All connections are open.
     Ready,
-    /// It still waits for its start.
+    /// It still opens connections, or waits for its start.
     Waiting,
     /// It began.
     Started {

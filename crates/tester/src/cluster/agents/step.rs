@@ -1,64 +1,63 @@
 //! One step of several agents: their parts are ordered, begin together, and are added up.
 //!
 //! A thread for each agent reads the lines of its answer; one loop takes what they find, and decides. What has to be asked
-//! meanwhile (a start, a stop) is asked beside the loop, so that one slow agent holds up nobody.
+//! meanwhile (a clock, a start, a stop) is asked beside the loop, so that one slow agent holds up nobody.
 
 use std::{
     sync::{Arc, mpsc},
-    thread,
     time::Duration,
 };
 
-use super::comparison::{ClockComparison, compare};
-use super::{AgentCall, AgentLine, AgentLink, AgentOrder, AgentStart, AgentStop};
+use super::comparison::ClockComparison;
+use super::teller::{AgentEvent, PartEvent, Teller, aside};
+use super::{AgentCall, AgentLink, AgentOrder, AgentStart, AgentStop};
 use crate::{
     cluster::{ClusterError, GRACE, Job, LOOK, budget, most_parts, part, together, transfer},
     epoch::{Epoch, nanos},
     load::{OnProgress, Progress, Stop},
 };
+use tidegate_algorithms::time::SECOND;
 use tidegate_judge::measurement::{AgentShare, Loop, Measurement, StepPlan};
 
-/// From the last agent's readiness to the common start, beside four times the worst comparison of clocks.
-const LEAD: Duration = Duration::from_millis(100);
+/// From the last comparison of clocks to the common start, beside four times the worst comparison of clocks.
+const LEAD: Duration = Duration::from_millis(250);
+/// An agent that begins so long after the common start is lost: what it measures is of another time than that of the others.
+const MAX_LATE: Duration = Duration::from_secs(1);
 /// Longest time in which connections are opened.
 const OPENING: Duration = Duration::from_secs(600);
-/// An agent that says nothing for so long within a step is lost.
-const SILENCE: Duration = Duration::from_secs(10);
-
-/// What happens at an agent.
-enum AgentEvent {
-    Ready(ClockComparison),
-    /// It is there.
-    Heard,
-    Started {
-        late_us: u64,
-    },
-    Progress(Progress),
-    Done(Box<Measurement>),
-    Lost(String),
-}
-
-/// An event, and the part of the step in which it happened.
-struct PartEvent {
-    part: usize,
-    event: AgentEvent,
-}
+/// Bytes per second at which an order arrives at least: one with a scenario's data is large, and an agent says nothing before.
+const SLOWEST_ORDER: u64 = 128 << 10;
+/// An agent that says nothing for so long within a step is lost. It is longer than an agent's kernel waits for the acknowledgement of
+/// a line (30 s, the TCP user timeout of the net crate's listeners): when the network between is broken, the agent has then noticed
+/// it before, and makes no load any more.
+pub(super) const SILENCE: Duration = Duration::from_secs(35);
 
 /// One agent's part of a step, as far as it has come.
 struct AgentPart {
     link: Arc<dyn AgentLink>,
     plan: StepPlan,
+    is_ready: bool,
     clock: Option<ClockComparison>,
     late_us: u64,
-    /// When it said something last.
+    /// When it said something last, or could say something first.
     heard: u64,
     progress: Option<Progress>,
     outcome: Option<Result<Box<Measurement>, String>>,
 }
 
 impl AgentPart {
-    fn new(link: Arc<dyn AgentLink>, plan: StepPlan) -> Self {
-        Self { link, plan, clock: None, late_us: 0, heard: 0, progress: None, outcome: None }
+    /// An agent that cannot say anything before `arrival`, because its order is still on the way.
+    fn new(link: Arc<dyn AgentLink>, plan: StepPlan, arrival: u64) -> Self {
+        Self {
+            link,
+            plan,
+            is_ready: false,
+            clock: None,
+            late_us: 0,
+            heard: arrival,
+            progress: None,
+            outcome: None,
+        }
     }
 
     fn is_lost(&self) -> bool {
@@ -86,9 +85,16 @@ impl AgentPart {
     fn take(&mut self, event: AgentEvent, now: u64) {
         self.heard = now;
         match event {
-            AgentEvent::Ready(clock) => self.clock = Some(clock),
+            AgentEvent::Ready => self.is_ready = true,
+            AgentEvent::Compared(clock) => self.clock = Some(clock),
             AgentEvent::Heard => {}
-            AgentEvent::Started { late_us } => self.late_us = late_us,
+            AgentEvent::Started { late_us } => {
+                self.late_us = late_us;
+                if Duration::from_micros(late_us) > MAX_LATE {
+                    let (late, most) = (late_us / 1_000, MAX_LATE.as_millis());
+                    self.end(Err(format!("it began {late} ms late, and at most {most} ms are allowed")));
+                }
+            }
             AgentEvent::Progress(progress) => self.progress = Some(progress),
             AgentEvent::Done(measured) => self.end(Ok(measured)),
             AgentEvent::Lost(reason) => self.end(Err(reason)),
@@ -108,9 +114,14 @@ pub(super) struct StepOfAgents {
     events: mpsc::SyncSender<PartEvent>,
     inbox: mpsc::Receiver<PartEvent>,
     run: String,
+    /// Its number within the run.
+    step: u64,
     budget: Duration,
+    silence: Duration,
     /// When those that have not ended are lost.
     deadline: u64,
+    /// All are ready, and their clocks are asked for.
+    is_comparing: bool,
     /// When the common start was named.
     started: Option<u64>,
     /// All were told to stop.
@@ -118,10 +129,11 @@ pub(super) struct StepOfAgents {
 }
 
 impl StepOfAgents {
-    /// Orders each agent's part of the whole that is ordered.
+    /// Orders each agent's part of the whole that is ordered. An agent that says nothing for `silence` is lost.
     pub(super) fn begin<'a>(
         links: impl ExactSizeIterator<Item = &'a Arc<dyn AgentLink>>,
         whole: &AgentOrder,
+        silence: Duration,
     ) -> Result<Self, ClusterError> {
         let (_, options) = whole.job.resolve()?;
         let epoch = Epoch::start();
@@ -129,14 +141,13 @@ impl StepOfAgents {
         let (events, inbox) = mpsc::sync_channel(count as usize * 8);
         let mut parts = Vec::new();
         for (index, link) in (0..count).zip(links) {
-            let plan = part(&whole.plan, index, count);
-            let job = Job { share: (index, count), ..whole.job.clone() };
-            let order = AgentOrder { job, plan: plan.clone(), ..whole.clone() };
+            let order = part_of(whole, index, count);
             let text = serde_json::to_string(&order).map_err(std::io::Error::from)?;
+            let arrival = text.len() as u64 * SECOND / SLOWEST_ORDER;
             let told = Teller { part: parts.len(), events: events.clone() };
             let agent = Arc::clone(link);
-            aside(move || told.follow(&*agent, &text, epoch))?;
-            parts.push(AgentPart::new(Arc::clone(link), plan));
+            aside(move || told.follow(&*agent, &text))?;
+            parts.push(AgentPart::new(Arc::clone(link), order.plan, arrival));
         }
         Ok(Self {
             parts,
@@ -144,8 +155,11 @@ impl StepOfAgents {
             events,
             inbox,
             run: whole.run.clone(),
+            step: whole.step,
             budget: budget(&whole.plan, &options),
+            silence,
             deadline: nanos(OPENING),
+            is_comparing: false,
             started: None,
             is_ending: false,
         })
@@ -158,10 +172,11 @@ impl StepOfAgents {
             let event = self.inbox.recv_timeout(LOOK);
             let now = self.epoch.now();
             if let Ok(PartEvent { part, event }) = event {
-                let is_late = self.is_ending && matches!(event, AgentEvent::Ready(_));
+                // The order to stop may have come before that to begin.
+                let is_behind = self.is_ending && matches!(event, AgentEvent::Ready);
+                let has_begun = matches!(event, AgentEvent::Started { .. });
                 self.parts[part].take(event, now);
-                if is_late {
-                    // The order to stop came before that to begin.
+                if is_behind || (has_begun && self.parts[part].is_lost()) {
                     self.tell_to_stop(part);
                 }
             }
@@ -180,31 +195,53 @@ impl StepOfAgents {
         }
     }
 
-    /// Ends the parts of agents that say nothing, or do not come to an end.
+    /// Ends the parts of agents that say nothing, or do not come to an end. They are told to stop, should they hear it.
     fn lose_the_silent(&mut self, now: u64) {
-        let (has_started, deadline) = (self.started.is_some(), self.deadline);
-        for part in self.parts.iter_mut().filter(|part| part.outcome.is_none()) {
+        let (deadline, silence) = (self.deadline, self.silence);
+        let mut lost = Vec::new();
+        for (index, part) in self.parts.iter_mut().enumerate().filter(|(_, part)| part.outcome.is_none()) {
             if now > deadline {
                 part.end(Err("it came to no result in time".to_owned()));
-            } else if has_started && now.saturating_sub(part.heard) > nanos(SILENCE) {
-                part.end(Err(format!("it said nothing for {} s", SILENCE.as_secs())));
+            } else if now.saturating_sub(part.heard) > nanos(silence) {
+                part.end(Err(format!("it said nothing for {} s", silence.as_secs())));
+            } else {
+                continue;
             }
+            lost.push(index);
         }
+        lost.into_iter().for_each(|index| self.tell_to_stop(index));
     }
 
-    /// Names one moment for all of them, each by its own clock.
+    /// Compares the clocks when all are ready: clocks drift apart while the last one opens its connections. Then names one moment for
+    /// all of them, each by its own clock.
     fn start_if_all_are_ready(&mut self, now: u64) {
-        let are_running = self.parts.iter().all(|part| part.outcome.is_none());
+        if !self.parts.iter().all(|part| part.is_ready && part.outcome.is_none()) {
+            return;
+        }
+        if !self.is_comparing {
+            self.is_comparing = true;
+            return self.compare_clocks();
+        }
         let clocks: Option<Vec<ClockComparison>> = self.parts.iter().map(|part| part.clock).collect();
-        let Some(clocks) = clocks.filter(|_| are_running) else { return };
+        let Some(clocks) = clocks else { return };
         let worst = clocks.iter().map(|clock| clock.error).max().unwrap_or(0);
         let at = now + nanos(LEAD) + worst.saturating_mul(4);
         for (index, clock) in clocks.iter().enumerate() {
-            let start = AgentStart { run: self.run.clone(), at_ns: clock.theirs_at(at) };
+            let start = AgentStart { run: self.run.clone(), step: self.step, at_ns: clock.theirs_at(at) };
             self.tell(index, AgentCall::Start, serde_json::to_string(&start));
         }
         self.started = Some(at);
         self.deadline = at.saturating_add(nanos(self.budget));
+    }
+
+    fn compare_clocks(&mut self) {
+        let epoch = self.epoch;
+        for (index, part) in self.parts.iter_mut().enumerate() {
+            let (link, told) = (Arc::clone(&part.link), Teller { part: index, events: self.events.clone() });
+            if let Err(error) = aside(move || told.compare(&*link, epoch)) {
+                part.end(Err(error.to_string()));
+            }
+        }
     }
 
     /// Tells those that have not ended to stop.
@@ -217,7 +254,7 @@ impl StepOfAgents {
     }
 
     fn tell_to_stop(&mut self, index: usize) {
-        let stop = AgentStop { run: self.run.clone(), is_over: false };
+        let stop = AgentStop { run: self.run.clone(), step: self.step, is_over: false };
         self.tell(index, AgentCall::Stop, serde_json::to_string(&stop));
     }
 
@@ -285,6 +322,17 @@ impl StepOfAgents {
     }
 }
 
+/// What number `index` of `agents` is ordered. All have as many processes and threads as there is work for in the smallest part: each
+/// thread has a connection, and a request where they are counted. Otherwise an agent would leave threads out, and its places in the
+/// one schedule would be those of others.
+pub(super) fn part_of(whole: &AgentOrder, index: u32, agents: u32) -> AgentOrder {
+    let least = most_parts(&part(&whole.plan, agents.saturating_sub(1), agents), u32::MAX).max(1);
+    let processes = whole.processes.clamp(1, least);
+    let threads = whole.job.threads.min(least / processes).max(1);
+    let job = Job { share: (index, agents), threads, ..whole.job.clone() };
+    AgentOrder { job, plan: part(&whole.plan, index, agents), processes, ..whole.clone() }
+}
+
 /// The plan of the parts that were kept, of so many: the connections, requests and rate that they were to have.
 fn plan_of(kept: &[&AgentPart], plan: &StepPlan, parts: usize) -> StepPlan {
     let discipline = match plan.discipline {
@@ -299,51 +347,4 @@ fn plan_of(kept: &[&AgentPart], plan: &StepPlan, parts: usize) -> StepPlan {
         discipline,
         ..plan.clone()
     }
-}
-
-/// Says what happens in one part of a step.
-struct Teller {
-    part: usize,
-    events: mpsc::SyncSender<PartEvent>,
-}
-
-impl Teller {
-    /// False when the step is over.
-    fn tell(&self, event: AgentEvent) -> bool {
-        self.events.send(PartEvent { part: self.part, event }).is_ok()
-    }
-
-    /// Orders a part, and hands on what becomes of it.
-    fn follow(&self, link: &dyn AgentLink, order: &str, epoch: Epoch) {
-        let mut has_ended = false;
-        let broken = link.step(order, &mut |line: &str| {
-            let event = match serde_json::from_str(line) {
-                Ok(AgentLine::Ready) => match compare(link, epoch) {
-                    Ok(clock) => AgentEvent::Ready(clock),
-                    Err(error) => AgentEvent::Lost(error.to_string()),
-                },
-                Ok(AgentLine::Waiting) => AgentEvent::Heard,
-                Ok(AgentLine::Started { late_us }) => AgentEvent::Started { late_us },
-                Ok(AgentLine::Progress(progress)) => AgentEvent::Progress(progress),
-                Ok(AgentLine::Done(measured)) => AgentEvent::Done(Box::new((*measured).into())),
-                // A line of somebody else's, for a terminal.
-                Ok(AgentLine::Failed(reason)) => AgentEvent::Lost(reason.replace(char::is_control, " ")),
-                Err(error) => AgentEvent::Lost(format!("its answer cannot be read: {error}")),
-            };
-            has_ended = matches!(event, AgentEvent::Done(_) | AgentEvent::Lost(_));
-            self.tell(event) && !has_ended
-        });
-        let reason = match broken {
-            Err(error) => error.to_string(),
-            Ok(()) => "its answer ended without a result".to_owned(),
-        };
-        if !has_ended {
-            self.tell(AgentEvent::Lost(reason));
-        }
-    }
-}
-
-/// Works in a thread of its own.
-fn aside(work: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
-    thread::Builder::new().name("agents".to_owned()).spawn(work).map(drop)
 }

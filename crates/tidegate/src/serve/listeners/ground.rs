@@ -8,7 +8,6 @@ use tidegate_net::drain::{Drain, DrainTiming};
 use tidegate_net::listen::{ListenConfig, ListenError, Listeners};
 use tidegate_net::tls::NamedCertificates;
 
-use super::DeclaredListener;
 use crate::config::{Settings, clash};
 
 /// What does not change while a process runs.
@@ -36,15 +35,11 @@ impl ListenGround {
         Self { workers, share_ports: settings.runtime.share_ports, drain: drain.clone(), timing, ordered }
     }
 
-    /// Binds `address` beside the listeners that are open.
-    pub(super) fn bind(
-        &self,
-        address: SocketAddr,
-        open: &[DeclaredListener],
-    ) -> Result<Listeners, ListenError> {
+    /// Binds `address` beside the sockets that this process has `open`, and does not listen yet.
+    pub(super) fn reserve(&self, address: SocketAddr, open: &[SocketAddr]) -> Result<Listeners, ListenError> {
         // One for all addresses and one for a single address are open side by side for a moment.
-        let open: Vec<_> = open.iter().map(|open| (String::new(), open.address)).collect();
+        let open: Vec<_> = open.iter().map(|open| (String::new(), *open)).collect();
         let share_port = self.share_ports || clash(&open, address).is_some();
-        Listeners::bind(&ListenConfig { share_port, ..ListenConfig::new(address, self.workers) })
+        Listeners::reserve(&ListenConfig { share_port, ..ListenConfig::new(address, self.workers) })
     }
 }

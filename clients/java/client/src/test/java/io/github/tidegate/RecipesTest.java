@@ -255,6 +255,8 @@ class RecipesTest {
       assertEquals("about tides", complete(limits, "acme", "tides", 9_000));
       comesBack(limits, "acme", 9_600);
       assertEquals("too long", complete(limits, "acme", "tides", 20_000));
+      Request spent = Request.of(Map.of("client_id", "acme", "unit", "tokens")).cost(9_000);
+      assertTrue(limits.allow(spent).allowed());
       matches("wait \\d+ s", complete(limits, "acme", "tides", 9_990));
       Request requests = Request.of(Map.of("client_id", "acme", "unit", "requests"));
       try (Permit one = limits.acquire(requests);
