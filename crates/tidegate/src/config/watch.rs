@@ -166,7 +166,8 @@ pub async fn follow(
         if let Ok(loaded) = &outcome
             && let Err(found) = apply(loaded).await
         {
-            outcome = Err(Mistakes::together(loaded.file_name(), found, |path| loaded.origin_of_refused(path)));
+            outcome =
+                Err(Mistakes::together(loaded.file_name(), found, |path| loaded.origin_of_refused(path)));
         }
         state.send_modify(|state| state.take(outcome));
     }

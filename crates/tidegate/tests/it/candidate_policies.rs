@@ -90,8 +90,11 @@ fn a_new_policy_that_would_limit_is_counted_and_nothing_in_force_is_charged_for_
 #[test]
 fn fault_54_a_candidate_meets_one_path_in_all_its_spellings_though_nothing_in_force_looks_at_it() {
     let service = start(100, &[]);
-    put(&service, &json!({"policy": [{"name": "by-path", "algorithm": "sliding_log", "limit": 2,
-        "window_seconds": 86400, "key": ["client_id", "path"]}]}));
+    put(
+        &service,
+        &json!({"policy": [{"name": "by-path", "algorithm": "sliding_log", "limit": 2,
+        "window_seconds": 86400, "key": ["client_id", "path"]}]}),
+    );
     for path in ["/pay", "//%70ay", "/x/../pay"] {
         let body = json!({"attributes": {"client_id": "a", "path": path}});
         assert_eq!(call(&service, "POST", "/v1/decisions", Some(&body)).1["allowed"], true);
