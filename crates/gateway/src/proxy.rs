@@ -190,7 +190,7 @@ impl<L: Limits> Gateway<L> {
         normal: &Normal<'_>,
         parts: &mut Parts,
         record: &mut Recorder,
-    ) -> (Option<Stated>, Option<HeaderValue>) {
+    ) -> (Option<StatedCredential>, Option<HeaderValue>) {
         if parts.headers.get_all(REFERER).iter().any(|page| page.as_bytes().contains(&b'?')) {
             let site = self.site();
             of_referring_page(&mut parts.headers, &normal.host, |parameter| site.is_secret(parameter));
@@ -319,6 +319,22 @@ impl<L: Limits> Gateway<L> {
             record.step(|| What::Verdict(verdict));
         }
         ruling
+    }
+}
+
+/// Notes where a request comes from, and its path if it was written otherwise.
+fn note_normalised(record: &mut Recorder, normal: &Normal<'_>, parts: &Parts) {
+    record.note(|record| {
+        record.client = normal.client;
+        record.path = (normal.path.normal != parts.uri.path()).then(|| normal.path.normal.clone());
+    });
+    record.step(|| What::Normalise);
+}
+
+/// Adds fields to a reply; those of the same names stay beside them.
+fn append(reply: &mut Response<Body>, told: &HeaderMap) {
+    for (name, value) in told {
+        reply.headers_mut().append(name, value.clone());
     }
 }
 

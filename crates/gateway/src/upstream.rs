@@ -101,7 +101,12 @@ impl Upstream {
             let flow = position.zip(before).map(|(position, before)| before.pools[position].flow());
             let pool = pool.unwrap_or_else(|| {
                 let flow = flows.counters(flow);
-                Arc::new(Pool::new(flows.cores(), config.idle_connections, config.idle_timeout, flow))
+                Arc::new(ConnectionPool::new(
+                    flows.cores(),
+                    config.idle_connections,
+                    config.idle_timeout,
+                    flow,
+                ))
             });
             backend.set_checked(config.check.is_some(), now);
             backends.push(backend);

@@ -140,8 +140,8 @@ impl Listeners {
     /// # Errors
     /// When the operating system refuses it.
     pub fn listen(&self) -> io::Result<()> {
-        let sockets = self.sockets.iter().filter(|_| !self.is_inherited);
-        sockets.map(|socket| SockRef::from(socket).listen(i32::from(self.backlog))).collect()
+        let mut sockets = self.sockets.iter().filter(|_| !self.is_inherited);
+        sockets.try_for_each(|socket| SockRef::from(socket).listen(i32::from(self.backlog)))
     }
 
     /// Whether a service manager holds the sockets, too.

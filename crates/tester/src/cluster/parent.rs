@@ -328,13 +328,13 @@ mod tests {
         let mut parts = WorkerReports::new(2);
         let view = Progress { good: 3, ..Progress::default() };
         for worker in 0..2 {
-            parts.take(worker, Line::Progress(view)).unwrap();
+            parts.take(worker, WorkerLine::Progress(view)).unwrap();
         }
         assert!(parts.view().is_some());
         let measured = Measurement::empty(&plan, 1.0, 100);
-        parts.take(0, Line::Done(Box::new(transfer::Transfer::from(&measured)))).unwrap();
+        parts.take(0, WorkerLine::Done(Box::new(transfer::Transfer::from(&measured)))).unwrap();
         assert_eq!(parts.view(), None, "the other worker has said nothing new");
-        parts.take(1, Line::Progress(view)).unwrap();
+        parts.take(1, WorkerLine::Progress(view)).unwrap();
         assert_eq!(parts.view(), Some(view));
     }
 }

@@ -23,8 +23,8 @@ impl Loaded {
     /// Where a value stands that could not be put in force: in one of the sources, or in the file together with what is stored.
     pub(super) fn origin_of_refused(&self, path: &str) -> Origin {
         let of_setting = self.origins.iter().find(|(known, _)| *known == path).map(|(_, origin)| origin);
-        let mut of_lists = self.listener_origins.iter().rev();
-        let of_list = || of_lists.find(|(listener, _)| path.starts_with(&listener.path("")));
+        let lists = self.listener_origins.iter();
+        let of_list = || lists.rev().find(|(listener, _)| path.starts_with(&listener.path("")));
         of_setting.or_else(|| of_list().map(|(_, origin)| origin)).unwrap_or(&Origin::Stored).clone()
     }
 
