@@ -8,7 +8,7 @@ use http::HeaderMap;
 use serde_json::Value;
 pub use tidegate_net::limits::{Denial, LimitPermit, PolicyVerdict, Ruling};
 
-pub use crate::identity::{Attested, Identity};
+pub use crate::authentication::identity::{Attested, Identity};
 
 /// What is known of a request when its limits are asked for.
 #[derive(Clone, Copy, Debug)]

@@ -25,24 +25,26 @@ use http_body::Body as HttpBody;
 use tidegate_net::clock::monotonic;
 use tidegate_net::http::{Body, GrpcCall, Peer, RequestBody, UpgradeOffer};
 
-use crate::answer::{GatewayReply, mark, own, refused};
-use crate::arrival::Arrival;
-use crate::authenticate::StatedCredential;
+use crate::authentication::authenticate::StatedCredential;
+use crate::authentication::places::of_referring_page;
 use crate::candidate::JudgedRequest;
-use crate::client_address::client_address;
-use crate::compress::WantedEncoding;
-use crate::fields::FORWARDED_FOR;
-use crate::forwarded;
-use crate::host::bare_host;
+use crate::forwarding::arrival::Arrival;
+use crate::forwarding::fields::FORWARDED_FOR;
+use crate::forwarding::forwarded;
 use crate::limits::{Denial, LimitedRequest, Limits, Ruling};
-use crate::normal::Normal;
-use crate::places::of_referring_page;
-use crate::record::{ReadsRecords, Recorder, RequestReaders, What};
-use crate::refusal::Refusal;
-use crate::replies::{Early, about_the_gateway, early, is_about_the_gateway, redirect, static_reply};
-use crate::route::{Route, RouteAction};
+use crate::observed::record::{ReadsRecords, Recorder, RequestReaders, What};
+use crate::response::answer::{GatewayReply, mark, own, refused};
+use crate::response::compress::WantedEncoding;
+use crate::response::refusal::Refusal;
+use crate::response::replies::{
+    Early, about_the_gateway, early, is_about_the_gateway, redirect, static_reply,
+};
+use crate::routes::client_address::client_address;
+use crate::routes::host::bare_host;
+use crate::routes::normal::Normal;
+use crate::routes::route::{Route, RouteAction};
+use crate::routes::target::{TargetPath, settle};
 use crate::service::{ClientField, Gateway, GatewaySettings};
-use crate::target::{TargetPath, settle};
 
 impl<L: Limits> Gateway<L> {
     /// Answers one request, and says by which route. The status is the one that it counts under.

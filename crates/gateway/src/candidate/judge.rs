@@ -19,12 +19,12 @@ use serde::Serialize;
 use tidegate_access::jwt::JwtDenial;
 use tidegate_access::keys::ApiKeys;
 
-use crate::authenticate::StatedCredential;
+use crate::authentication::authenticate::StatedCredential;
+use crate::authentication::identity::Identity;
 use crate::config::{Action, Auth, RouteConfig};
-use crate::identity::Identity;
-use crate::refusal::Refusal;
-use crate::replies::{Early, early};
-use crate::target::TargetPath;
+use crate::response::refusal::Refusal;
+use crate::response::replies::{Early, early};
+use crate::routes::target::TargetPath;
 
 /// A request, and what else a judgement depends on.
 pub(crate) struct JudgedRequest<'a> {

@@ -30,10 +30,10 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 use tidegate_algorithms::time::Wall;
 
-use crate::access_log::line::cut;
 use crate::config::{Action, CandidateConfig, GatewayConfig, RouteConfig};
-use crate::route::Route;
-use crate::table::Table;
+use crate::observed::access_log::line::cut;
+use crate::routes::route::Route;
+use crate::routes::table::Table;
 pub(crate) use judge::JudgedRequest;
 pub use judge::{Does, JudgedOutcome};
 

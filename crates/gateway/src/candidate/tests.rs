@@ -8,7 +8,7 @@ use tidegate_access::keys::ApiKeys;
 
 use super::*;
 use crate::config::{GatewayConfig, StickyBy};
-use crate::target::TargetPath;
+use crate::routes::target::TargetPath;
 
 fn served(routes: &Value) -> GatewayConfig {
     let upstreams = ["v1", "v2"].map(|name| json!({"name": name, "servers": ["http://127.0.0.1:1"]}));

@@ -13,7 +13,7 @@ use super::jwt::{JWT_KEYS, JwtAuth, TokenPlace, jwt};
 use super::pairs::{free_field, is_parameter};
 use super::part::part;
 use super::servers::Source;
-use crate::identity::{CONSUMER, OF_KEYS};
+use crate::authentication::identity::{CONSUMER, OF_KEYS};
 
 /// Most places where a key is looked for.
 const MAX_PLACES: usize = 8;

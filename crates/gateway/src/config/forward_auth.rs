@@ -138,7 +138,9 @@ fn names(
 }
 
 fn any_field(text: &str) -> Option<HeaderName> {
-    HeaderName::from_bytes(text.as_bytes()).ok().filter(|name| !crate::fields::is_of_the_connection(name))
+    HeaderName::from_bytes(text.as_bytes())
+        .ok()
+        .filter(|name| !crate::forwarding::fields::is_of_the_connection(name))
 }
 
 fn cache_by(reader: &mut DocumentReader<'_>) -> Vec<CachedBy> {

@@ -12,7 +12,7 @@ use super::matches::{MAX_TEXT, is_cookie_name, text_pairs};
 use super::pairs::{free_field, is_parameter};
 use super::servers::{Source, read_bounded};
 use super::upstream::{UpstreamConfig, read as read_upstream};
-use crate::identity::CONSUMER;
+use crate::authentication::identity::CONSUMER;
 
 pub(super) const JWT_KEYS: [&str; 10] = [
     "issuer",

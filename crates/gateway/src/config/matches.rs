@@ -7,7 +7,7 @@ use serde_json::Value;
 use tidegate_algorithms::document::{DocumentReader, escape, shown};
 use tidegate_wire::path::{normal_form, one_spelling};
 
-use crate::host::bare_host;
+use crate::routes::host::bare_host;
 
 /// Longest text of one host, path or method, in bytes.
 pub(super) const MAX_TEXT: usize = 8_192;

@@ -29,9 +29,9 @@ use std::sync::Arc;
 use serde_json::Value;
 use tidegate_algorithms::document::{MAX_MISTAKES, Mistake};
 
-pub use crate::cors::Cors;
-pub use crate::fields::FieldEdits;
-use crate::table::unreachable;
+pub use crate::forwarding::fields::FieldEdits;
+pub use crate::routes::cors::Cors;
+use crate::routes::table::unreachable;
 pub use action::{Action, StaticReply};
 pub use auth::{Auth, KeyAuth, KeyPlace};
 pub use candidate::CandidateConfig;

@@ -10,8 +10,8 @@ use tidegate_net::proxied::Network;
 
 use super::action::StaticReply;
 use super::fixed::static_reply;
-use crate::cors::Cors;
-use crate::shed::Priority;
+use crate::routes::cors::Cors;
+use crate::routes::shed::Priority;
 
 pub(super) const CORS_KEYS: [&str; 6] =
     ["origins", "methods", "headers", "expose", "credentials", "max_age_seconds"];

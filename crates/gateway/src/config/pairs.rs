@@ -30,7 +30,7 @@ pub(super) fn pairs_up_to(
     for (name, value) in map {
         let known = HeaderName::from_bytes(name.as_bytes())
             .ok()
-            .filter(|name| !crate::fields::is_of_the_connection(name));
+            .filter(|name| !crate::forwarding::fields::is_of_the_connection(name));
         let stated = value.as_str().and_then(|text| HeaderValue::from_str(text).ok());
         match (known, stated) {
             (Some(name), Some(value)) => pairs.push((name, value)),
@@ -49,7 +49,7 @@ pub(super) fn pairs_up_to(
 /// The name of a field that has no meaning of its own here.
 pub(super) fn free_field(name: &str) -> Option<HeaderName> {
     let name = HeaderName::from_bytes(name.as_bytes()).ok()?;
-    let is_free = !crate::fields::is_of_the_connection(&name)
+    let is_free = !crate::forwarding::fields::is_of_the_connection(&name)
         && ![http::header::AUTHORIZATION, http::header::HOST, http::header::COOKIE].contains(&name);
     is_free.then_some(name)
 }

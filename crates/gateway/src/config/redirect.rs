@@ -11,7 +11,7 @@ use tidegate_algorithms::document::DocumentReader;
 
 use super::matches::MAX_TEXT;
 use super::part::status_code;
-use crate::refusal::Refusal;
+use crate::response::refusal::Refusal;
 
 pub(super) const REDIRECT_KEYS: [&str; 2] = ["status", "location"];
 

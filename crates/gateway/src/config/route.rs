@@ -11,9 +11,9 @@ use tidegate_algorithms::breaker;
 use tidegate_algorithms::document::{DocumentReader, Mistake};
 use tidegate_algorithms::time::SECOND;
 
-use crate::cors::{Cors, is_preflight};
-use crate::fields::FieldEdits;
-use crate::shed::Priority;
+use crate::forwarding::fields::FieldEdits;
+use crate::routes::cors::{Cors, is_preflight};
+use crate::routes::shed::Priority;
 
 use super::action::{Action, StaticReply};
 use super::auth::{Auth, auth, skip_auth_preflight};

@@ -10,14 +10,14 @@ use tidegate_algorithms::time::Tick;
 use tidegate_upstream::backend::Backend;
 use tidegate_upstream::group::{Balance, Candidate};
 
-use crate::adaptive::AdaptiveStatus;
+use crate::authentication::identity::Identity;
 use crate::config::{RouteConfig, SplitConfig};
-use crate::identity::Identity;
-use crate::record::phase_word;
-use crate::replies::early;
-use crate::route::{Route, RouteAction};
-use crate::split::{SplitSide, Why};
-use crate::upstream::Upstream;
+use crate::observed::record::phase_word;
+use crate::response::replies::early;
+use crate::routes::route::{Route, RouteAction};
+use crate::routes::split::{SplitSide, Why};
+use crate::servers::adaptive::AdaptiveStatus;
+use crate::servers::upstream::Upstream;
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "snake_case")]

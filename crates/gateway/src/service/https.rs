@@ -4,8 +4,8 @@ use http::header::{HOST, HeaderMap, HeaderValue, LOCATION, STRICT_TRANSPORT_SECU
 use http::{Request, Response, StatusCode};
 use tidegate_net::http::Body;
 
-use crate::host::bare_host;
-use crate::refusal::Refusal;
+use crate::response::refusal::Refusal;
+use crate::routes::host::bare_host;
 
 /// What a listener does about plain HTTP; by default nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -12,24 +12,24 @@ use http::header::HeaderName;
 use http::request::Parts;
 use tidegate_net::clock::wall;
 
-use crate::authority::Authority;
-use crate::breaker::SharedBreaker;
+use crate::authentication::authority::Authority;
+use crate::authentication::identity::taken_off;
+use crate::authentication::jwt::{self, IssuerKeys, JwtVerifier};
 use crate::candidate::Candidate;
-use crate::checks;
 use crate::config::{
     Action, Auth, GatewayConfig, JwtKeysUrl, KeyPlace, RouteConfig, TokenPlace, UpstreamConfig,
 };
-use crate::flow::{Flow, FlowsToCome, OTHERS};
-use crate::identity::taken_off;
-use crate::jwt::{self, IssuerKeys, JwtVerifier};
+use crate::forwarding::mirror::{MIRRORED, Mirror};
 use crate::limits::Limits;
-use crate::mirror::{MIRRORED, Mirror};
+use crate::observed::flow::{Flow, FlowsToCome, OTHERS};
 use crate::random::random;
-use crate::refusal::Refusal;
-use crate::route::{Route, RouteAction};
-use crate::table::Table;
-use crate::target::TargetPath;
-use crate::upstream::Upstream;
+use crate::response::refusal::Refusal;
+use crate::routes::route::{Route, RouteAction};
+use crate::routes::table::Table;
+use crate::routes::target::TargetPath;
+use crate::servers::breaker::SharedBreaker;
+use crate::servers::checks;
+use crate::servers::upstream::Upstream;
 
 use super::Gateway;
 

@@ -7,15 +7,15 @@ use tidegate_upstream::backend::BackendStatus;
 use tidegate_upstream::client_pair::ClientCertificate;
 
 use super::Gateway;
-use crate::adaptive::AdaptiveStatus;
-use crate::breaker::Judged;
+use crate::authentication::jwt::JwtKeysStatus;
 use crate::candidate::{CandidateStats, DifferenceCounts, no_counts};
-use crate::flow::{OTHERS, RouteFlow, ServerFlow};
-use crate::jwt::JwtKeysStatus;
+use crate::forwarding::mirror::MirrorStats;
 use crate::limits::Limits;
-use crate::mirror::MirrorStats;
-use crate::route::Route;
-use crate::upstream::Upstream;
+use crate::observed::flow::{OTHERS, RouteFlow, ServerFlow};
+use crate::routes::route::Route;
+use crate::servers::adaptive::AdaptiveStatus;
+use crate::servers::breaker::Judged;
+use crate::servers::upstream::Upstream;
 
 /// What is known of an upstream.
 #[derive(Clone, Debug)]
