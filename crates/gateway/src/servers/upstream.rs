@@ -57,6 +57,15 @@ const WORKS: u8 = 0;
 const FAILED: u8 = 1;
 const FAILED_ALONE: u8 = 2;
 
+/// Whether connections of both are made and kept in the same way.
+fn are_connected_alike(one: &UpstreamConfig, other: &UpstreamConfig) -> bool {
+    one.idle_connections == other.idle_connections
+        && one.idle_timeout == other.idle_timeout
+        && one.protocol == other.protocol
+        && one.tls == other.tls
+        && one.sources == other.sources
+}
+
 impl Upstream {
     /// The name of one of its servers in messages between nodes.
     pub(crate) fn subject(&self, server: usize) -> String {
@@ -77,14 +86,7 @@ impl Upstream {
         let mut backends = Vec::new();
         let (mut pools, mut lately) = (Vec::new(), Vec::new());
         let others = before.map(|before| before.group.backends()).unwrap_or_default();
-        let same_connections = before.filter(|before| {
-            let Self { config: before, .. } = before;
-            before.idle_connections == config.idle_connections
-                && before.idle_timeout == config.idle_timeout
-                && before.protocol == config.protocol
-                && before.tls == config.tls
-                && before.sources == config.sources
-        });
+        let same_connections = before.filter(|before| are_connected_alike(&before.config, &config));
         for server in &config.servers {
             let position = others.iter().position(|known| *known.target() == server.backend.target);
             let backend = match position.map(|position| &others[position]) {

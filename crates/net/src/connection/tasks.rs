@@ -71,7 +71,7 @@ mod tests {
         }
         let is_empty = async {
             while !tasks.0.lock().is_empty() {
-                sleep(Duration::from_millis(10)).await;
+                yield_now().await;
             }
         };
         tokio::select! {
