@@ -94,7 +94,7 @@ def test_it_slows_down_before_the_denial() -> None:
         session.mount("http://", PacedAdapter())
         for ask in (session.get, client.get):
             with faulty("spent") as own:
-                # The wait is counted from the first answer, which is before the caller's next look at a clock.
+                # The wait is counted from the first answer, before the next look at a clock.
                 began = time.monotonic()
                 ask(own.url)
                 ask(own.url)
