@@ -22,8 +22,12 @@ use crate::service::Edge;
 use crate::site::Site;
 use crate::stats::{AffinityStats, ListenerStats, Refusal};
 
-/// The clients that a listener remembers, and what it counts.
-type KnownClients = (Arc<AffinityShards>, Arc<ListenerStats>);
+/// What one listener leaves to the next one at its address.
+#[derive(Debug)]
+struct KnownClients {
+    affinity: Arc<AffinityShards>,
+    stats: Arc<ListenerStats>,
+}
 
 /// A listener of an edge.
 #[derive(Debug)]
@@ -56,15 +60,15 @@ impl EdgeListener {
         listeners: &Listeners,
         limits: Arc<dyn Limits>,
     ) -> Arc<Self> {
-        let known = (Arc::new(AffinityShards::new()), Arc::default());
-        Self::knowing(edge, config, gate, listeners, (limits, known))
+        let known = KnownClients { affinity: Arc::new(AffinityShards::new()), stats: Arc::default() };
+        Self::knowing(edge, config, gate, listeners, limits, known)
     }
 
     /// A listener that takes the place of this one, at its address: it goes on counting, and knows its clients.
     #[must_use]
     pub fn successor(&self, config: ListenerConfig, gate: Gate, listeners: &Listeners) -> Arc<Self> {
-        let known = (Arc::clone(&self.affinity), Arc::clone(&self.stats));
-        Self::knowing(Arc::clone(&self.edge), config, gate, listeners, (Arc::clone(&self.limits), known))
+        let known = KnownClients { affinity: Arc::clone(&self.affinity), stats: Arc::clone(&self.stats) };
+        Self::knowing(Arc::clone(&self.edge), config, gate, listeners, Arc::clone(&self.limits), known)
     }
 
     fn knowing(
@@ -72,7 +76,8 @@ impl EdgeListener {
         config: ListenerConfig,
         gate: Gate,
         listeners: &Listeners,
-        (limits, (affinity, stats)): (Arc<dyn Limits>, KnownClients),
+        limits: Arc<dyn Limits>,
+        known: KnownClients,
     ) -> Arc<Self> {
         let (address, bound) = (listeners.address(), Arc::new(config));
         edge.listens(address, Arc::clone(&bound));
@@ -83,9 +88,9 @@ impl EdgeListener {
             proxied: listeners.proxied().cloned(),
             address,
             label: address.to_string().into(),
-            affinity,
+            affinity: known.affinity,
             limits,
-            stats,
+            stats: known.stats,
             refusals: array::from_fn(|_| SeldomLine::default()),
             bound,
         })

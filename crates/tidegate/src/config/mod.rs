@@ -77,7 +77,7 @@ pub use gateway::GatewayListener;
 pub use intake::{Acknowledge, FieldName, IntakeCost, PartitionBy, PolicyName};
 pub use intake_lists::IntakeLists;
 pub use listener::{Listener, ListenerTls, ServiceListener, TlsSource};
-pub(crate) use listener::{bound_addresses, clash};
+pub(crate) use listener::{bound_addresses, clash, listen_addresses};
 pub use networks::AllowedNetwork;
 pub use policies::MAX_OVERRIDES;
 pub use reference::{reference, schema};
