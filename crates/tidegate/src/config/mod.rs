@@ -105,7 +105,7 @@ pub(crate) use tls::{load_tls_of, stamps};
 pub(crate) use token_file::read as read_token;
 pub(crate) use tokens::{Unguarded, unguarded};
 
-use listener::{ADDRESS_OF_ITS_OWN, listen_addresses};
+use listener::ADDRESS_OF_ITS_OWN;
 
 /// The file's name, for messages, and its contents.
 #[derive(Clone, Copy, Debug)]

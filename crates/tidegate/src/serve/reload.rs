@@ -46,7 +46,10 @@ pub async fn apply(app: &App, started_with: &Config, config: &Config) -> Result<
         intake.replace(&config.intake, webhook);
     }
     for setting in waiting(started_with, config) {
-        tracing::warn!(setting, "nothing was there for this listener at the start: it is opened by the next one");
+        tracing::warn!(
+            setting,
+            "nothing was there for this listener at the start: it is opened by the next one"
+        );
     }
     let is_in_force = |change: &String| {
         change.split(' ').next().is_some_and(|path| TOKENS.contains(&path) || path == WEBHOOK)
@@ -103,8 +106,7 @@ fn waiting(started_with: &Config, config: &Config) -> Vec<&'static str> {
     let bound = bound_addresses(started_with);
     let is_in = |addresses: &[(String, SocketAddr)], path: &str| addresses.iter().any(|(it, _)| it == path);
     let (declared, wanted) = (listen_addresses(started_with), bound_addresses(config));
-    let is_waiting =
-        |path: &&str| is_in(&wanted, path) && is_in(&declared, path) && !is_in(&bound, path);
+    let is_waiting = |path: &&str| is_in(&wanted, path) && is_in(&declared, path) && !is_in(&bound, path);
     ["edge.api_listen", "edge.dns_listen"].into_iter().filter(is_waiting).collect()
 }
 
@@ -136,10 +138,9 @@ mod tests {
     #[test]
     fn registrations_and_names_wait_for_the_next_start_if_the_edge_comes_later() {
         let read = |names: &str, listeners: &str| {
-            let file = format!("edge.dns_listen = {names:?}\n{listeners}");
-            let path = tempfile::NamedTempFile::new().unwrap();
-            std::fs::write(path.path(), file).unwrap();
-            load(Some(path.path()), &[].into_iter().collect(), &Flags::default()).unwrap().config
+            let text = format!("edge.dns_listen = {names:?}\n{listeners}");
+            let file = File { name: "t.toml", bytes: text.as_bytes() };
+            load(Some(file), &[TOKEN].into_iter().collect(), &Flags::default()).unwrap().config
         };
         let listener = "[[edge.listener]]\nlisten = \"127.0.0.1:0\"\n";
         let (without, with) = (read("127.0.0.1:5300", ""), read("127.0.0.1:5300", listener));
