@@ -122,13 +122,20 @@ impl Edge {
 
     /// Takes note of a listener that was bound.
     pub(crate) fn listens(&self, address: SocketAddr, config: Arc<ListenerConfig>) {
+        let _applying = self.applying.lock();
         self.change_bound(|bound| bound.push(BoundListener { address, config, is_open: true }));
+        self.look_at_listeners();
     }
 
     /// Takes note that the listener that was bound by `config` accepts no more.
     pub(crate) fn closes(&self, config: &Arc<ListenerConfig>) {
-        let is_it = |bound: &&mut BoundListener| Arc::ptr_eq(&bound.config, config);
-        self.change_bound(|bound| bound.iter_mut().filter(is_it).for_each(|bound| bound.is_open = false));
+        let _applying = self.applying.lock();
+        self.change_bound(|bound| {
+            for bound in bound.iter_mut().filter(|bound| Arc::ptr_eq(&bound.config, config)) {
+                bound.is_open = false;
+            }
+        });
+        self.look_at_listeners();
         // A name that leads to another one of the listeners is found out again by the first connection.
         let site = self.site();
         for backend in site.backends().filter(|it| it.known.is_in_circle()) {
@@ -141,15 +148,15 @@ impl Edge {
 
     /// Takes note that the listener that was bound by `config` has no connections any more.
     pub(crate) fn forgets(&self, config: &Arc<ListenerConfig>) {
+        let _applying = self.applying.lock();
         self.change_bound(|bound| bound.retain(|bound| !Arc::ptr_eq(&bound.config, config)));
     }
 
+    /// Changes what is known of its listeners, for whoever holds `applying`.
     fn change_bound(&self, change: impl FnOnce(&mut Vec<BoundListener>)) {
-        let _applying = self.applying.lock();
         let mut bound = Vec::clone(&self.bound.load());
         change(&mut bound);
         self.bound.store(Arc::new(bound));
-        self.look_at_listeners();
     }
 
     /// Has backends go by what the listeners are: with which header they are checked, and that connections do not go in circles.

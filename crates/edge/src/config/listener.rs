@@ -244,8 +244,7 @@ impl ListenerConfig {
 
     /// Whether the other one can take its place without a socket being opened, and with the same proxies in front and
     /// the same TLS.
-    #[must_use]
-    pub fn has_socket_of(&self, other: &Self) -> bool {
+    pub(crate) fn has_socket_of(&self, other: &Self) -> bool {
         self.listen == other.listen
             && self.proxy_protocol_from == other.proxy_protocol_from
             && self.tls == other.tls

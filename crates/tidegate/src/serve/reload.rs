@@ -113,7 +113,7 @@ fn waiting(started_with: &Config, config: &Config) -> Vec<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Flags, load};
+    use crate::config::{File, Flags, load};
 
     const TOKEN: (&str, &str) = ("TIDEGATE_ADMIN_TOKEN", "the-token-of-the-operator");
 

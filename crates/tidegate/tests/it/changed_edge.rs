@@ -96,7 +96,7 @@ fn a_listener_of_the_edge_that_goes_lets_its_connection_go_on_and_refuses_others
     assert_eq!(explained["listener"], new.to_string(), "{explained}");
     let asked = format!("/v1/explain/edge?client_ip=127.0.0.1&listener={old}");
     let status = agent().get(service.url(&asked)).call().unwrap().status();
-    assert_eq!(status, 400, "it gets nothing any more");
+    assert_eq!(status, 422, "it gets nothing any more");
     drop(held);
     until("it is not in the metrics any more", || !page(http).contains(&old.to_string()));
     // It may come back.
