@@ -237,3 +237,28 @@ fn a_new_database_of_countries_is_used_and_a_bad_one_keeps_the_old() {
     until("a good one is read again", || country("127.0.0.1") == by_database("BR"));
     assert_eq!(visit("127.0.0.1", edge).1, "rio");
 }
+
+#[test]
+fn a_first_listener_that_comes_later_has_the_countries_and_is_told_what_it_waits_for() {
+    let (edge, rio) = (free(), named("rio"));
+    let data = tempfile::tempdir().unwrap();
+    let countries = data.path().join("countries.mmdb");
+    write_countries(&countries, "BR");
+    let names = free();
+    let file = |listener: &str| {
+        format!(
+            "edge.country_database = {countries:?}\nedge.dns_listen = \"{names}\"\n{listener}\
+             edge.backend = [{{ name = \"rio\", address = \"{rio}\", country = \"BR\" }}]\n"
+        )
+    };
+    fs::write(data.path().join("edge.toml"), file("")).unwrap();
+    let service = Tidegate::start_in(data, &["--config", "edge.toml"], &OWN);
+    let listener = format!("edge.listener = [{{ listen = \"{edge}\" }}]\n");
+    reload(&service, &file(&listener), |said| said["country"] == "BR" && said["known_by"] == "database");
+    assert_eq!(visit("127.0.0.1", edge).1, "rio");
+    assert!(TcpStream::connect(names).is_err(), "names are answered from the next start on");
+    service.signal("TERM");
+    let ended = service.wait();
+    let told = |line: &str| line.contains("it is opened by the next one") && line.contains("edge.dns_listen");
+    assert!(ended.output.lines().any(told), "{}", ended.output);
+}
