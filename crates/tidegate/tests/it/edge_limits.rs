@@ -153,7 +153,7 @@ fn late_connection(environment: &[(&str, &str)]) -> Option<(bool, Value)> {
     // If it is closed already, it is not read.
     drop(late.write_all(&hello("b.test")));
     let is_served = matches!(late.read(&mut [0]), Ok(1));
-    let decision = json(&service, "/v1/edge/decisions")["decisions"][0].take();
+    let decision = json(&service, "/v1/edge/decisions")["decisions"][0].clone();
     (!decision.is_null()).then(|| (is_served, decision["refused"].clone()))
 }
 
