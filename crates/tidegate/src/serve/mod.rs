@@ -92,7 +92,7 @@ use apis::{Apis, HttpSockets, Shown, Tools};
 pub use counters::{Snapshots, lease_config};
 pub use edge::{EdgeApp, EdgeOptions};
 pub use edges::EdgeAddresses;
-use edges::{EdgeServers, ServedEdge};
+use edges::{EdgeListening, EdgeServers, ServedEdge};
 pub use error::StartError;
 pub use file_audit::record_file;
 pub use gateway::GatewayApp;
@@ -192,6 +192,7 @@ impl App {
         let Wired { mut services, bound, edges, ingestion } = wired;
         let addresses = Addresses::bound(settings, &bound);
         let gateway_addresses = bound.addresses(Listener::gateway(0).server());
+        let edge_listeners = bound.addresses(Listener::edge(0).server());
         let ground = ListenGround::new(settings, workers, &drain, acme.is_some().then_some(named));
         services.push(Box::new(apis.serve(settings, operator, &gate)));
         let listeners = OpenListeners::new(ground, services, secured, config, bound)?;
@@ -209,7 +210,7 @@ impl App {
             acme,
             gateway,
             gateway_addresses,
-            edge_addresses: edges.addresses(),
+            edge_addresses: edges.addresses(edge_listeners),
             intake: ingestion.as_ref().map(|it| it.running().clone()),
             addresses,
             others: together(edges, ingestion, others),
@@ -338,11 +339,14 @@ fn bind(
 ) -> Result<Wired, StartError> {
     let ingestion = ServedIntake::bind(config, engine, door)?;
     let intake = ingestion.as_ref().map(|ingestion| Box::new(ingestion.listening()) as Box<dyn Listening>);
-    let mut services: Vec<Box<dyn Listening>> =
-        vec![Box::new(Protocols::new(engine, door)), Box::new(Proxies::new(gateway, acme, door))];
+    let mut services: Vec<Box<dyn Listening>> = vec![
+        Box::new(Protocols::new(engine, door)),
+        Box::new(Proxies::new(gateway, acme, door)),
+        Box::new(EdgeListening::new(config, edge, engine, door)),
+    ];
     services.extend(intake);
     let bound = BoundSockets::bind(apis, &services, config, door)?;
-    let edges = EdgeServers::bind(config, (edge, configuration, engine), door)?;
+    let edges = EdgeServers::bind(config, (edge, configuration), door)?;
     Ok(Wired { services, bound, edges, ingestion })
 }
 
