@@ -1,12 +1,12 @@
 //! The gateway's view of a limiter: a trait that the binary implements.
 
-use std::future::Future;
+use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use http::HeaderMap;
 use serde_json::Value;
-pub use tidegate_net::limits::{Denial, LimitPermit, PolicyVerdict, Ruling};
+pub use tidegate_net::limits::{Denial, LimitPermit, LimitsAnswer, PolicyVerdict, Ruling};
 
 pub use crate::authentication::identity::{Attested, Identity};
 
@@ -41,24 +41,24 @@ pub struct LimitedRequest<'a> {
 }
 
 /// A limiter.
-pub trait Limits: Send + Sync + 'static {
+pub trait Limits: fmt::Debug + Send + Sync + 'static {
     /// Charges a request under the `policies` that its route lists, and under no others. All are charged,
     /// or none.
-    fn charge(
-        &self,
-        policies: &[Arc<str>],
-        request: &LimitedRequest<'_>,
-    ) -> impl Future<Output = Ruling> + Send;
+    fn charge<'a>(
+        &'a self,
+        policies: &'a [Arc<str>],
+        request: &'a LimitedRequest<'a>,
+    ) -> LimitsAnswer<'a, Ruling>;
 
     /// Hears of a request whose route lists no policies, which goes on without being charged.
     fn pass(&self, _request: &LimitedRequest<'_>) {}
 
     /// What [`Limits::charge`] would say and why, for people. Nothing is charged.
-    fn explain(
-        &self,
-        policies: &[Arc<str>],
-        request: &LimitedRequest<'_>,
-    ) -> impl Future<Output = Value> + Send;
+    fn explain<'a>(
+        &'a self,
+        policies: &'a [Arc<str>],
+        request: &'a LimitedRequest<'a>,
+    ) -> LimitsAnswer<'a, Value>;
 }
 
 /// No limits at all: for a gateway whose routes list no policies.
@@ -66,11 +66,19 @@ pub trait Limits: Send + Sync + 'static {
 pub struct Unlimited;
 
 impl Limits for Unlimited {
-    async fn charge(&self, _policies: &[Arc<str>], _request: &LimitedRequest<'_>) -> Ruling {
-        Ruling::default()
+    fn charge<'a>(
+        &'a self,
+        _policies: &'a [Arc<str>],
+        _request: &'a LimitedRequest<'a>,
+    ) -> LimitsAnswer<'a, Ruling> {
+        Box::pin(async { Ruling::default() })
     }
 
-    async fn explain(&self, _policies: &[Arc<str>], _request: &LimitedRequest<'_>) -> Value {
-        Value::Null
+    fn explain<'a>(
+        &'a self,
+        _policies: &'a [Arc<str>],
+        _request: &'a LimitedRequest<'a>,
+    ) -> LimitsAnswer<'a, Value> {
+        Box::pin(async { Value::Null })
     }
 }

@@ -31,7 +31,7 @@ use crate::candidate::JudgedRequest;
 use crate::forwarding::arrival::Arrival;
 use crate::forwarding::fields::FORWARDED_FOR;
 use crate::forwarding::forwarded;
-use crate::limits::{Denial, LimitedRequest, Limits, Ruling};
+use crate::limits::{Denial, LimitedRequest, Ruling};
 use crate::observed::record::{ReadsRecords, Recorder, RequestReaders, What};
 use crate::response::answer::{GatewayReply, mark, own, refused};
 use crate::response::compress::WantedEncoding;
@@ -46,7 +46,7 @@ use crate::routes::route::{Route, RouteAction};
 use crate::routes::target::{TargetPath, settle};
 use crate::service::{ClientField, Gateway, GatewaySettings};
 
-impl<L: Limits> Gateway<L> {
+impl Gateway {
     /// Answers one request, and says by which route. The status is the one that it counts under.
     pub(crate) async fn proxy(
         &self,

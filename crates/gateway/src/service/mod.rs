@@ -101,11 +101,11 @@ pub enum ClientField {
     Forwarded,
 }
 
-/// A gateway, with the limiter `L` in front of its routes.
+/// A gateway, with a limiter in front of its routes.
 #[derive(Debug)]
-pub struct Gateway<L> {
+pub struct Gateway {
     site: ArcSwap<GatewaySite>,
-    limits: L,
+    limits: Arc<dyn Limits>,
     settings: GatewaySettings,
     clock: Clock,
     resolver: Resolver,
@@ -132,10 +132,10 @@ pub struct Gateway<L> {
     flows_of_servers: FlowSet,
 }
 
-impl<L: Limits> Gateway<L> {
+impl Gateway {
     /// A gateway without routes, for listeners on `cores`.
     #[must_use]
-    pub fn new(limits: L, settings: GatewaySettings, clock: Clock, cores: &Cores) -> Self {
+    pub fn new(limits: Arc<dyn Limits>, settings: GatewaySettings, clock: Clock, cores: &Cores) -> Self {
         let resolver = Resolver::new(settings.dns_refresh);
         let cores: Vec<_> = (0..cores.count()).map(|core| cores.handle(core).clone()).collect();
         let (flows_of_routes, flows_of_servers) = (FlowSet::new(cores.len()), FlowSet::new(cores.len()));
@@ -277,8 +277,8 @@ impl<L: Limits> Gateway<L> {
         self.site.load()
     }
 
-    pub(crate) fn limits(&self) -> &L {
-        &self.limits
+    pub(crate) fn limits(&self) -> &dyn Limits {
+        &*self.limits
     }
 
     /// The API keys in force.

@@ -72,6 +72,7 @@ use tidegate_certificates::Acme;
 use tidegate_control::{Configuration, Services, Snapshot};
 use tidegate_edge::documents::EdgeDocuments;
 use tidegate_gateway::documents::Routes as GatewayRoutes;
+use tidegate_gateway::service::Gateway;
 use tidegate_limiter::documents::Policies;
 use tidegate_limiter::engine::Engine;
 use tidegate_limiter::policy_set::PolicySet;
@@ -107,7 +108,7 @@ pub use memory::memory_warning;
 pub(crate) use memory::memory_warning_of;
 pub use protocols::Addresses;
 use protocols::Protocols;
-use proxies::{Proxies, ServedGateway};
+use proxies::Proxies;
 pub use reload::apply;
 pub use rotation::rotate;
 pub use standalone::{BoundService, Door, HttpService, Standalone};
@@ -126,7 +127,7 @@ pub struct App {
     status: ConfigurationStatus,
     tokens: ListenerTokens,
     listeners: OpenListeners,
-    gateway: Arc<ServedGateway>,
+    gateway: Arc<Gateway>,
     acme: Option<Arc<Acme>>,
     key_uses: Arc<KeyUses>,
     others: Vec<Box<dyn BoundService>>,
@@ -291,7 +292,7 @@ impl App {
 
 /// The services with documents: one line for each that is wired by hand.
 fn services(
-    (engine, gateway, edge): (&Arc<Engine>, &Arc<ServedGateway>, &ServedEdge),
+    (engine, gateway, edge): (&Arc<Engine>, &Arc<Gateway>, &ServedEdge),
     settings: &Settings,
     standalone: &[Box<dyn Standalone>],
 ) -> Services {
@@ -327,7 +328,7 @@ struct Wired {
 }
 
 /// What these ask: the engine, the gateway and the edge that are in force, and who fetches certificates.
-type Asked<'a> = (&'a Arc<Engine>, &'a Arc<ServedGateway>, &'a Arc<ServedEdge>, Option<&'a Arc<Acme>>);
+type Asked<'a> = (&'a Arc<Engine>, &'a Arc<Gateway>, &'a Arc<ServedEdge>, Option<&'a Arc<Acme>>);
 
 /// Binds all of them, beside the sockets `apis` that are bound already.
 fn bind(
