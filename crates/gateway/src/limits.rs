@@ -1,12 +1,9 @@
-//! The gateway's view of a limiter: a trait that the binary implements.
+//! What the gateway tells a limiter of a request.
 
-use std::fmt;
 use std::net::IpAddr;
-use std::sync::Arc;
 
 use http::HeaderMap;
-use serde_json::Value;
-pub use tidegate_net::limits::{Denial, LimitPermit, LimitsAnswer, PolicyVerdict, Ruling};
+pub use tidegate_net::limits::{Denial, LimitPermit, Limits, LimitsAnswer, PolicyVerdict, Ruling, Unlimited};
 
 pub use crate::authentication::identity::{Attested, Identity};
 
@@ -40,45 +37,5 @@ pub struct LimitedRequest<'a> {
     pub wants_verdicts: bool,
 }
 
-/// A limiter.
-pub trait Limits: fmt::Debug + Send + Sync + 'static {
-    /// Charges a request under the `policies` that its route lists, and under no others. All are charged,
-    /// or none.
-    fn charge<'a>(
-        &'a self,
-        policies: &'a [Arc<str>],
-        request: &'a LimitedRequest<'a>,
-    ) -> LimitsAnswer<'a, Ruling>;
-
-    /// Hears of a request whose route lists no policies, which goes on without being charged.
-    fn pass(&self, _request: &LimitedRequest<'_>) {}
-
-    /// What [`Limits::charge`] would say and why, for people. Nothing is charged.
-    fn explain<'a>(
-        &'a self,
-        policies: &'a [Arc<str>],
-        request: &'a LimitedRequest<'a>,
-    ) -> LimitsAnswer<'a, Value>;
-}
-
-/// No limits at all: for a gateway whose routes list no policies.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Unlimited;
-
-impl Limits for Unlimited {
-    fn charge<'a>(
-        &'a self,
-        _policies: &'a [Arc<str>],
-        _request: &'a LimitedRequest<'a>,
-    ) -> LimitsAnswer<'a, Ruling> {
-        Box::pin(async { Ruling::default() })
-    }
-
-    fn explain<'a>(
-        &'a self,
-        _policies: &'a [Arc<str>],
-        _request: &'a LimitedRequest<'a>,
-    ) -> LimitsAnswer<'a, Value> {
-        Box::pin(async { Value::Null })
-    }
-}
+/// A limiter of requests.
+pub type RequestLimits = dyn for<'r> Limits<LimitedRequest<'r>>;

@@ -1,7 +1,12 @@
-//! What a limiter says to a service that serves traffic: one set of words for the gateway, the edge and the intake.
+//! The contract between a limiter and a service that serves traffic: whether something passes.
 //!
-//! Each of them says in its own trait what it knows of its traffic, and the binary implements these traits by the engine of the
-//! decision service. A denial is told by who was asked, which alone knows whether a request, a connection or a batch was denied.
+//! ```text
+//!   service: policies that are listed, a struct of what is known ──> Limits<A> ──> Ruling: passes, or a Denial
+//! ```
+//!
+//! Each service has a struct of its own, `A`, for what it knows of its traffic, and the binary implements [`Limits`] for each of
+//! them by the engine of the decision service. The service words a denial, since the service knows whether a request, a connection
+//! or a batch was denied. A service asks nothing where no policies are listed, so that such traffic waits for no answer.
 
 use std::any::Any;
 use std::fmt;
@@ -10,6 +15,31 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use http::HeaderMap;
+use serde_json::Value;
+
+/// A limiter of traffic of which `A` is known.
+pub trait Limits<A>: fmt::Debug + Send + Sync + 'static {
+    /// Charges traffic under the `policies` that are listed for it, and under no others. All are charged, or none.
+    fn charge<'a>(&'a self, policies: &'a [Arc<str>], asked: &'a A) -> LimitsAnswer<'a, Ruling>;
+
+    /// Hears of traffic for which no policies are listed, and which goes on without being charged.
+    fn pass(&self, _asked: &A) {}
+
+    /// What [`Limits::charge`] would say and why, for people. Nothing is charged.
+    fn explain<'a>(&'a self, _policies: &'a [Arc<str>], _asked: &'a A) -> LimitsAnswer<'a, Value> {
+        Box::pin(async { Value::Null })
+    }
+}
+
+/// No limits at all: for a service for which no policies are listed.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Unlimited;
+
+impl<A> Limits<A> for Unlimited {
+    fn charge<'a>(&'a self, _policies: &'a [Arc<str>], _asked: &'a A) -> LimitsAnswer<'a, Ruling> {
+        Box::pin(async { Ruling::default() })
+    }
+}
 
 /// What a limiter answers with.
 pub type LimitsAnswer<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;

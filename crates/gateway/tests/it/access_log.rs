@@ -30,7 +30,7 @@ fn to_file(path: &Path, format: LineFormat, rules: &[&str]) -> AccessLogSettings
 
 /// A gateway with a log, and the log.
 fn logging(
-    limits: impl Limits,
+    limits: impl for<'r> Limits<LimitedRequest<'r>>,
     config: &GatewayConfig,
     settings: AccessLogSettings,
 ) -> (TestGateway, Arc<AccessLog>) {
@@ -67,11 +67,11 @@ fn in_front_of(servers: &[String], route: Value) -> GatewayConfig {
 #[derive(Debug)]
 struct Few;
 
-impl Limits for Few {
+impl<'r> Limits<LimitedRequest<'r>> for Few {
     fn charge<'a>(
         &'a self,
         policies: &'a [Arc<str>],
-        request: &'a LimitedRequest<'a>,
+        request: &'a LimitedRequest<'r>,
     ) -> LimitsAnswer<'a, Ruling> {
         Box::pin(async move {
             let allowed = request.path != "/denied";
@@ -81,10 +81,6 @@ impl Limits for Few {
             let verdicts = if request.wants_verdicts { vec![verdict] } else { Vec::new() };
             Ruling { denial: (!allowed).then_some(quota), verdicts, ..Ruling::default() }
         })
-    }
-
-    fn explain<'a>(&'a self, _: &'a [Arc<str>], _: &'a LimitedRequest<'a>) -> LimitsAnswer<'a, Value> {
-        Box::pin(async { Value::Null })
     }
 }
 

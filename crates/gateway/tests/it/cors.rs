@@ -13,11 +13,11 @@ use tidegate_gateway::service::GatewaySettings;
 #[derive(Debug)]
 struct Standing;
 
-impl Limits for Standing {
+impl<'r> Limits<LimitedRequest<'r>> for Standing {
     fn charge<'a>(
         &'a self,
         policies: &'a [Arc<str>],
-        request: &'a LimitedRequest<'a>,
+        request: &'a LimitedRequest<'r>,
     ) -> LimitsAnswer<'a, Ruling> {
         Box::pin(async move {
             let mut fields = HeaderMap::new();
@@ -30,10 +30,6 @@ impl Limits for Standing {
             let policies = policies.iter().map(ToString::to_string).collect();
             Ruling { denial: is_full.then_some(Denial::Quota { policies }), fields, ..Ruling::default() }
         })
-    }
-
-    fn explain<'a>(&'a self, _: &'a [Arc<str>], _: &'a LimitedRequest<'a>) -> LimitsAnswer<'a, Value> {
-        Box::pin(async { Value::Null })
     }
 }
 

@@ -125,11 +125,11 @@ impl Drop for Permit {
     }
 }
 
-impl Limits for OneAtATime {
+impl<'r> Limits<LimitedRequest<'r>> for OneAtATime {
     fn charge<'a>(
         &'a self,
         policies: &'a [Arc<str>],
-        request: &'a LimitedRequest<'a>,
+        request: &'a LimitedRequest<'r>,
     ) -> LimitsAnswer<'a, Ruling> {
         Box::pin(async move {
             self.asked.lock().unwrap().push(format!("{} {}", request.method, request.path));
@@ -139,10 +139,6 @@ impl Limits for OneAtATime {
             }
             Ruling { held: Some(LimitPermit::new(Permit(Arc::clone(&self.is_taken)))), ..Ruling::default() }
         })
-    }
-
-    fn explain<'a>(&'a self, _: &'a [Arc<str>], _: &'a LimitedRequest<'a>) -> LimitsAnswer<'a, Value> {
-        Box::pin(async { Value::Null })
     }
 }
 

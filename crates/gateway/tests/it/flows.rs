@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::support::{Backend, Reaction, TestGateway, config, reply, status};
-use serde_json::{Value, json};
+use serde_json::json;
 use tidegate_gateway::config::GatewayConfig;
 use tidegate_gateway::flow::{FlowTotals, MAX_APART, OTHERS};
 use tidegate_gateway::limits::{Denial, LimitedRequest, Limits, LimitsAnswer, Ruling, Unlimited};
@@ -13,11 +13,11 @@ use tidegate_gateway::service::GatewaySettings;
 #[derive(Debug)]
 struct DeniesByPath;
 
-impl Limits for DeniesByPath {
+impl<'r> Limits<LimitedRequest<'r>> for DeniesByPath {
     fn charge<'a>(
         &'a self,
         policies: &'a [Arc<str>],
-        request: &'a LimitedRequest<'a>,
+        request: &'a LimitedRequest<'r>,
     ) -> LimitsAnswer<'a, Ruling> {
         Box::pin(async move {
             let denial = match request.path {
@@ -30,10 +30,6 @@ impl Limits for DeniesByPath {
             };
             Ruling { denial, ..Ruling::default() }
         })
-    }
-
-    fn explain<'a>(&'a self, _: &'a [Arc<str>], _: &'a LimitedRequest<'a>) -> LimitsAnswer<'a, Value> {
-        Box::pin(async { Value::Null })
     }
 }
 

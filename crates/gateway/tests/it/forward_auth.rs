@@ -178,16 +178,12 @@ fn scheme_and_host_are_those_that_the_server_hears() {
 #[derive(Debug)]
 struct Full;
 
-impl Limits for Full {
-    fn charge<'a>(&'a self, policies: &'a [Arc<str>], _: &'a LimitedRequest<'a>) -> LimitsAnswer<'a, Ruling> {
+impl<'r> Limits<LimitedRequest<'r>> for Full {
+    fn charge<'a>(&'a self, policies: &'a [Arc<str>], _: &'a LimitedRequest<'r>) -> LimitsAnswer<'a, Ruling> {
         Box::pin(async move {
             let policies = policies.iter().map(ToString::to_string).collect();
             Ruling { denial: Some(Denial::Quota { policies }), ..Ruling::default() }
         })
-    }
-
-    fn explain<'a>(&'a self, _: &'a [Arc<str>], _: &'a LimitedRequest<'a>) -> LimitsAnswer<'a, Value> {
-        Box::pin(async { Value::Null })
     }
 }
 

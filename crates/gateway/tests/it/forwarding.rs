@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::SeqCst;
 
 use crate::support::{Backend, Reaction, TestGateway, config, reply, status, text};
-use serde_json::{Value, json};
+use serde_json::json;
 use tidegate_gateway::limits::{Denial, LimitedRequest, Limits, LimitsAnswer, Ruling, Unlimited};
 use tidegate_gateway::service::GatewaySettings;
 
@@ -164,11 +164,11 @@ fn an_open_breaker_answers_at_once_and_recovers() {
 #[derive(Debug)]
 pub(crate) struct Strict;
 
-impl Limits for Strict {
+impl<'r> Limits<LimitedRequest<'r>> for Strict {
     fn charge<'a>(
         &'a self,
         policies: &'a [Arc<str>],
-        request: &'a LimitedRequest<'a>,
+        request: &'a LimitedRequest<'r>,
     ) -> LimitsAnswer<'a, Ruling> {
         Box::pin(async move {
             let mut ruling = Ruling::default();
@@ -179,10 +179,6 @@ impl Limits for Strict {
             }
             ruling
         })
-    }
-
-    fn explain<'a>(&'a self, _: &'a [Arc<str>], _: &'a LimitedRequest<'a>) -> LimitsAnswer<'a, Value> {
-        Box::pin(async { Value::Null })
     }
 }
 

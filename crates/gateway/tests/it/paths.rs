@@ -215,18 +215,14 @@ struct Counted {
     other: Option<String>,
 }
 
-impl Limits for Counting {
-    fn charge<'a>(&'a self, _: &'a [Arc<str>], request: &'a LimitedRequest<'a>) -> LimitsAnswer<'a, Ruling> {
+impl<'r> Limits<LimitedRequest<'r>> for Counting {
+    fn charge<'a>(&'a self, _: &'a [Arc<str>], request: &'a LimitedRequest<'r>) -> LimitsAnswer<'a, Ruling> {
         Box::pin(async move {
             let [route, path] = [request.route, request.path].map(str::to_owned);
             let other = request.other_path.map(str::to_owned);
             self.0.lock().unwrap().push(Counted { route, path, other });
             Ruling::default()
         })
-    }
-
-    fn explain<'a>(&'a self, _: &'a [Arc<str>], _: &'a LimitedRequest<'a>) -> LimitsAnswer<'a, Value> {
-        Box::pin(async { Value::Null })
     }
 }
 

@@ -56,20 +56,16 @@ fn te_is_named_as_an_option_of_the_connection_to_a_server() {
 #[derive(Clone, Debug)]
 struct None_;
 
-impl Limits for None_ {
+impl<'r> Limits<LimitedRequest<'r>> for None_ {
     fn charge<'a>(
         &'a self,
         policies: &'a [Arc<str>],
-        _request: &'a LimitedRequest<'a>,
+        _request: &'a LimitedRequest<'r>,
     ) -> LimitsAnswer<'a, Ruling> {
         Box::pin(async move {
             let policies = policies.iter().map(ToString::to_string).collect();
             Ruling { denial: Some(Denial::Quota { policies }), ..Ruling::default() }
         })
-    }
-
-    fn explain<'a>(&'a self, _: &'a [Arc<str>], _: &'a LimitedRequest<'a>) -> LimitsAnswer<'a, Value> {
-        Box::pin(async { Value::Null })
     }
 }
 

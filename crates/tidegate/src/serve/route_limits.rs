@@ -25,16 +25,16 @@ pub(super) struct RouteLimits {
     pub(super) legacy_fields: bool,
 }
 
-impl Limits for RouteLimits {
+impl<'r> Limits<LimitedRequest<'r>> for RouteLimits {
     fn charge<'a>(
         &'a self,
         policies: &'a [Arc<str>],
-        request: &'a LimitedRequest<'a>,
+        request: &'a LimitedRequest<'r>,
     ) -> LimitsAnswer<'a, Ruling> {
         Box::pin(self.ruling(policies, request))
     }
 
-    fn pass(&self, request: &LimitedRequest<'_>) {
+    fn pass(&self, request: &LimitedRequest<'r>) {
         self.engine.answers().count_unlimited(Door::Gateway);
         // A candidate may list policies for its route.
         if self.engine.is_judged() && !request.is_preflight {
@@ -45,7 +45,7 @@ impl Limits for RouteLimits {
     fn explain<'a>(
         &'a self,
         policies: &'a [Arc<str>],
-        request: &'a LimitedRequest<'a>,
+        request: &'a LimitedRequest<'r>,
     ) -> LimitsAnswer<'a, Value> {
         Box::pin(self.explanation(policies, request))
     }

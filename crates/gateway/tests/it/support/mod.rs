@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use socket2::{Domain, SockRef, Socket, Type};
 use tidegate_gateway::config::GatewayConfig;
-use tidegate_gateway::limits::Limits;
+use tidegate_gateway::limits::{LimitedRequest, Limits};
 use tidegate_gateway::service::{Gateway, GatewayService, GatewaySettings, TEMPLATES};
 use tidegate_net::accept::Gate;
 use tidegate_net::buffers::Buffers;
@@ -229,13 +229,17 @@ pub struct TestGateway {
 }
 
 impl TestGateway {
-    pub fn start(limits: impl Limits, settings: GatewaySettings, config: &GatewayConfig) -> Self {
+    pub fn start(
+        limits: impl for<'r> Limits<LimitedRequest<'r>>,
+        settings: GatewaySettings,
+        config: &GatewayConfig,
+    ) -> Self {
         Self::start_with(limits, settings, config, |gateway| gateway)
     }
 
     /// With what `add` adds to it.
     pub fn start_with(
-        limits: impl Limits,
+        limits: impl for<'r> Limits<LimitedRequest<'r>>,
         settings: GatewaySettings,
         config: &GatewayConfig,
         add: impl FnOnce(Gateway) -> Gateway,
@@ -244,7 +248,11 @@ impl TestGateway {
     }
 
     /// Over TLS, with this certificate.
-    pub fn start_tls(limits: impl Limits, config: &GatewayConfig, certificates: &Certificates) -> Self {
+    pub fn start_tls(
+        limits: impl for<'r> Limits<LimitedRequest<'r>>,
+        config: &GatewayConfig,
+        certificates: &Certificates,
+    ) -> Self {
         let pair = PairFiles { certificate: certificates.certificate(), key: certificates.key() };
         let files =
             TlsFiles { pair: Some(pair), named: Vec::new(), client_ca: None, is_client_auth_optional: false };
@@ -263,7 +271,7 @@ impl TestGateway {
     /// On so many cores, each of which keeps connections of its own.
     pub fn start_on(
         cores: usize,
-        limits: impl Limits,
+        limits: impl for<'r> Limits<LimitedRequest<'r>>,
         settings: GatewaySettings,
         config: &GatewayConfig,
         add: impl FnOnce(Gateway) -> Gateway,
@@ -274,7 +282,7 @@ impl TestGateway {
     fn listen(
         cores: usize,
         tls: Option<Tls>,
-        limits: impl Limits,
+        limits: impl for<'r> Limits<LimitedRequest<'r>>,
         settings: GatewaySettings,
         config: &GatewayConfig,
         add: impl FnOnce(Gateway) -> Gateway,
