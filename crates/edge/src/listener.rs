@@ -16,7 +16,7 @@ use tidegate_upstream::seldom::SeldomLine;
 
 use crate::affinity::AffinityShards;
 use crate::config::ListenerConfig;
-use crate::limits::Limits;
+use crate::limits::ConnectionLimiter;
 use crate::pool::Origin;
 use crate::service::Edge;
 use crate::site::Site;
@@ -44,7 +44,7 @@ pub struct EdgeListener {
     pub(crate) label: Arc<str>,
     pub(crate) affinity: Arc<AffinityShards>,
     /// What decides its policies.
-    pub(crate) limits: Arc<dyn Limits>,
+    pub(crate) limits: Arc<ConnectionLimiter>,
     stats: Arc<ListenerStats>,
     /// When the log says again that connections are refused, by [`Refusal`].
     refusals: [SeldomLine; Refusal::ALL.len()],
@@ -58,7 +58,7 @@ impl EdgeListener {
         config: ListenerConfig,
         gate: Gate,
         listeners: &Listeners,
-        limits: Arc<dyn Limits>,
+        limits: Arc<ConnectionLimiter>,
     ) -> Arc<Self> {
         let known = KnownClients { affinity: Arc::new(AffinityShards::new()), stats: Arc::default() };
         Self::knowing(edge, config, gate, listeners, limits, known)
@@ -76,7 +76,7 @@ impl EdgeListener {
         config: ListenerConfig,
         gate: Gate,
         listeners: &Listeners,
-        limits: Arc<dyn Limits>,
+        limits: Arc<ConnectionLimiter>,
         known: KnownClients,
     ) -> Arc<Self> {
         let (address, bound) = (listeners.address(), Arc::new(config));

@@ -38,4 +38,4 @@ pub struct LimitedRequest<'a> {
 }
 
 /// A limiter of requests.
-pub type RequestLimits = dyn for<'r> Limits<LimitedRequest<'r>>;
+pub type RequestLimiter = dyn for<'r> Limits<LimitedRequest<'r>>;

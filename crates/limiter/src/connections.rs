@@ -17,6 +17,7 @@ use std::time::Duration;
 use thiserror::Error;
 use tidegate_algorithms::limit::Verdict;
 use tidegate_algorithms::policy::{Attributes, Mode};
+use tidegate_net::limits::GrantedUnits;
 
 use crate::answers::Door;
 use crate::decision::{Decision, Part};
@@ -60,15 +61,6 @@ pub enum ConnectionError {
     Ask(#[from] AskError),
 }
 
-/// Units of bytes that a connection may pass.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct UnitGrant {
-    /// How many; 0: none yet, ask again.
-    pub units: u64,
-    /// How long to wait before that.
-    pub after: Duration,
-}
-
 impl Engine {
     /// Decides a connection under those of `policies` that apply. What concurrency limits have granted is held until
     /// the second value is dropped. `needs_all`: each of `policies` must be in force.
@@ -104,8 +96,8 @@ impl Engine {
         needs_all: bool,
         connection: &ServedConnection<'_>,
         most: u64,
-    ) -> UnitGrant {
-        let later = |after| UnitGrant { units: 0, after };
+    ) -> GrantedUnits {
+        let later = |after| GrantedUnits { units: 0, after };
         if self.expect_all(policies, needs_all).is_err() {
             return later(NO_ANSWER);
         }
@@ -122,7 +114,7 @@ impl Engine {
             Ok((decision, units)) if decision.allowed => {
                 let enforced = decision.parts.iter().filter(|part| part.mode == Mode::Enforce);
                 let delay = enforced.map(|part| delay(&part.verdict)).max();
-                UnitGrant { units, after: delay.unwrap_or_default() }
+                GrantedUnits { units, after: delay.unwrap_or_default() }
             }
             Ok((decision, _)) => {
                 let wait = decision.deciding().and_then(Part::wait);

@@ -13,6 +13,7 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::HeaderMap;
 use serde_json::Value;
@@ -28,6 +29,26 @@ pub trait Limits<A>: fmt::Debug + Send + Sync + 'static {
     /// What [`Limits::charge`] would say and why, for people. Nothing is charged.
     fn explain<'a>(&'a self, _policies: &'a [Arc<str>], _asked: &'a A) -> LimitsAnswer<'a, Value> {
         Box::pin(async { Value::Null })
+    }
+
+    /// Charges up to `most` units of bytes before they are read, for traffic whose bytes are limited.
+    fn take_units<'a>(
+        &'a self,
+        _policies: &'a [Arc<str>],
+        _asked: &'a A,
+        most: u64,
+    ) -> LimitsAnswer<'a, GrantedUnits> {
+        Box::pin(async move { GrantedUnits { units: most, after: Duration::ZERO } })
+    }
+
+    /// Gives units back that were charged and did not come.
+    fn give_units_back<'a>(
+        &'a self,
+        _policies: &'a [Arc<str>],
+        _asked: &'a A,
+        _units: u64,
+    ) -> LimitsAnswer<'a, ()> {
+        Box::pin(async {})
     }
 }
 
@@ -78,7 +99,7 @@ pub struct PolicyVerdict {
     pub remaining: u64,
 }
 
-/// What the limits say of one request or batch.
+/// What the limits say of one request, connection or batch.
 #[derive(Debug, Default)]
 pub struct Ruling {
     /// Set if it is denied.
@@ -89,6 +110,15 @@ pub struct Ruling {
     pub verdicts: Vec<PolicyVerdict>,
     /// What it holds until it has ended.
     pub held: Option<LimitPermit>,
+}
+
+/// Units of bytes that may pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GrantedUnits {
+    /// How many; 0: none yet, ask again.
+    pub units: u64,
+    /// How long to wait before that.
+    pub after: Duration,
 }
 
 /// A permit of a concurrency limit. It is given back by being dropped.

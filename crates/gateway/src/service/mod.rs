@@ -34,7 +34,7 @@ pub use crate::authentication::jwt::{JwtKeysStatus, JwtStats};
 use crate::authentication::known::KnownIdentities;
 pub use crate::authentication::known::MAX_KNOWN;
 pub use crate::forwarding::mirror::{MAX_AT_ONCE as MAX_MIRRORED_AT_ONCE, MirrorStats};
-use crate::limits::RequestLimits;
+use crate::limits::RequestLimiter;
 use crate::observed::access_log::AccessLog;
 use crate::observed::analytics::Analytics;
 use crate::observed::flow::FlowSet;
@@ -105,7 +105,7 @@ pub enum ClientField {
 #[derive(Debug)]
 pub struct Gateway {
     site: ArcSwap<GatewaySite>,
-    limits: Arc<RequestLimits>,
+    limits: Arc<RequestLimiter>,
     settings: GatewaySettings,
     clock: Clock,
     resolver: Resolver,
@@ -135,7 +135,7 @@ pub struct Gateway {
 impl Gateway {
     /// A gateway without routes, for listeners on `cores`.
     #[must_use]
-    pub fn new(limits: Arc<RequestLimits>, settings: GatewaySettings, clock: Clock, cores: &Cores) -> Self {
+    pub fn new(limits: Arc<RequestLimiter>, settings: GatewaySettings, clock: Clock, cores: &Cores) -> Self {
         let resolver = Resolver::new(settings.dns_refresh);
         let cores: Vec<_> = (0..cores.count()).map(|core| cores.handle(core).clone()).collect();
         let (flows_of_routes, flows_of_servers) = (FlowSet::new(cores.len()), FlowSet::new(cores.len()));
@@ -277,7 +277,7 @@ impl Gateway {
         self.site.load()
     }
 
-    pub(crate) fn limits(&self) -> &RequestLimits {
+    pub(crate) fn limits(&self) -> &RequestLimiter {
         &*self.limits
     }
 

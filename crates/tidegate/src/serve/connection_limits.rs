@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use tidegate_edge::limits::{Denial, GrantedUnits, LimitPermit, LimitedConnection, Limits, LimitsAnswer};
+use tidegate_edge::limits::{
+    Denial, GrantedUnits, LimitPermit, LimitedConnection, Limits, LimitsAnswer, Ruling,
+};
 use tidegate_limiter::answers::Door;
 use tidegate_limiter::connections::{ConnectionError, ServedConnection};
 use tidegate_limiter::engine::Engine;
@@ -17,48 +19,46 @@ pub(super) struct ConnectionLimits {
     pub(super) needs_all: bool,
 }
 
-impl Limits for ConnectionLimits {
-    fn admit<'a>(
+impl<'c> Limits<LimitedConnection<'c>> for ConnectionLimits {
+    fn charge<'a>(
         &'a self,
         policies: &'a [Arc<str>],
-        connection: &'a LimitedConnection<'a>,
-    ) -> LimitsAnswer<'a, Result<Option<LimitPermit>, Denial>> {
+        connection: &'a LimitedConnection<'c>,
+    ) -> LimitsAnswer<'a, Ruling> {
         Box::pin(async move {
             let asked = self.engine.decide_connection(policies, self.needs_all, &served(connection)).await;
-            match asked {
-                Ok((decision, hold)) => match denial(&decision) {
-                    None => Ok(hold.map(LimitPermit::new)),
-                    Some(denial) => Err(denial),
-                },
-                Err(ConnectionError::NoPolicy(policy)) => {
-                    Err(Denial::NoPolicy { policy: policy.to_string() })
+            let denial = match asked {
+                Ok((decision, hold)) => {
+                    let denial = denial(&decision);
+                    return Ruling { denial, held: hold.map(LimitPermit::new), ..Ruling::default() };
                 }
-                Err(error @ ConnectionError::Ask(_)) => Err(Denial::NoAnswer(error.to_string())),
-            }
+                Err(ConnectionError::NoPolicy(policy)) => Denial::NoPolicy { policy: policy.to_string() },
+                Err(error @ ConnectionError::Ask(_)) => Denial::NoAnswer(error.to_string()),
+            };
+            Ruling { denial: Some(denial), ..Ruling::default() }
         })
     }
 
-    fn pass(&self) {
+    fn pass(&self, _connection: &LimitedConnection<'c>) {
         self.engine.answers().count_unlimited(Door::Edge);
     }
 
     fn take_units<'a>(
         &'a self,
         policies: &'a [Arc<str>],
-        connection: &'a LimitedConnection<'a>,
+        connection: &'a LimitedConnection<'c>,
         most: u64,
     ) -> LimitsAnswer<'a, GrantedUnits> {
         Box::pin(async move {
             let connection = served(connection);
-            let grant = self.engine.take_units(policies, self.needs_all, &connection, most).await;
-            GrantedUnits { units: grant.units, after: grant.after }
+            self.engine.take_units(policies, self.needs_all, &connection, most).await
         })
     }
 
     fn give_units_back<'a>(
         &'a self,
         policies: &'a [Arc<str>],
-        connection: &'a LimitedConnection<'a>,
+        connection: &'a LimitedConnection<'c>,
         units: u64,
     ) -> LimitsAnswer<'a, ()> {
         Box::pin(async move {

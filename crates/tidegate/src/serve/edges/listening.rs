@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use tidegate_admin::Servers;
 use tidegate_edge::config::ListenerConfig;
 use tidegate_edge::dns::NameServer;
-use tidegate_edge::limits::Limits;
+use tidegate_edge::limits::ConnectionLimiter;
 use tidegate_edge::pops::Pops;
 use tidegate_edge::service::{Edge, EdgeListener};
 use tidegate_limiter::engine::Engine;
@@ -98,7 +98,7 @@ impl ServedEdge {
 pub(in crate::serve) struct EdgeListening {
     served: Arc<ServedEdge>,
     gate: Arc<ServerGate>,
-    limits: Arc<dyn Limits>,
+    limits: Arc<ConnectionLimiter>,
 }
 
 impl EdgeListening {
@@ -152,7 +152,7 @@ impl Listening for EdgeListening {
 struct EdgeSockets {
     served: Arc<ServedEdge>,
     gate: Arc<ServerGate>,
-    limits: Arc<dyn Limits>,
+    limits: Arc<ConnectionLimiter>,
     listener: ListenerConfig,
 }
 
