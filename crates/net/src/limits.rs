@@ -31,6 +31,11 @@ pub trait Limits<A>: fmt::Debug + Send + Sync + 'static {
         Box::pin(async { Value::Null })
     }
 
+    /// Gives back what traffic was charged that could not be served after all.
+    fn refund<'a>(&'a self, _policies: &'a [Arc<str>], _asked: &'a A) -> LimitsAnswer<'a, ()> {
+        Box::pin(async {})
+    }
+
     /// Charges up to `most` units of bytes before they are read, for traffic whose bytes are limited.
     fn take_units<'a>(
         &'a self,

@@ -230,10 +230,15 @@ impl Answer {
 }
 
 /// Allows so many metrics.
+#[derive(Debug)]
 struct Quota(Arc<AtomicU64>);
 
-impl Limits for Quota {
-    fn charge<'a>(&'a self, batch: &'a LimitedBatch<'a>) -> LimitsAnswer<'a, Ruling> {
+impl<'b> Limits<LimitedBatch<'b>> for Quota {
+    fn charge<'a>(
+        &'a self,
+        _policies: &'a [Arc<str>],
+        batch: &'a LimitedBatch<'b>,
+    ) -> LimitsAnswer<'a, Ruling> {
         Box::pin(async move {
             let left = self.0.load(SeqCst);
             let mut fields = HeaderMap::new();
@@ -251,7 +256,7 @@ impl Limits for Quota {
         })
     }
 
-    fn refund<'a>(&'a self, batch: &'a LimitedBatch<'a>) -> LimitsAnswer<'a, ()> {
+    fn refund<'a>(&'a self, _policies: &'a [Arc<str>], batch: &'a LimitedBatch<'b>) -> LimitsAnswer<'a, ()> {
         Box::pin(async move {
             self.0.fetch_add(batch.metrics, SeqCst);
         })
