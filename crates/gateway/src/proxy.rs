@@ -177,7 +177,7 @@ impl Gateway {
                 tls_name: normal.peer.tls_name.as_deref(),
                 parts,
                 keys: self.keys(),
-                serves_without_policies: self.settings().serves_without_policies,
+                missing_policy: self.settings().missing_policy,
             };
             candidate.compare(&asking, found.map(|position| (position, &*site.routes[position])));
         }
@@ -287,8 +287,7 @@ impl Gateway {
         parts: &Parts,
         record: &mut Recorder,
     ) -> Ruling {
-        if let Some(policy) = route.lacks.as_ref().filter(|_| !self.settings().serves_without_policies) {
-            let denial = Denial::NoPolicy { policy: policy.to_string() };
+        if let Some(denial) = self.settings().missing_policy.denial(|| route.lacks.as_ref()) {
             return Ruling { denial: Some(denial), ..Ruling::default() };
         }
         let request = LimitedRequest {

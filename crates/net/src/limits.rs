@@ -91,6 +91,26 @@ pub enum Denial {
     NoAnswer(String),
 }
 
+/// What becomes of traffic for which a policy is listed that is not in force: one rule for all services.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MissingPolicy {
+    /// It is not served, since the policy's verdict is not known.
+    #[default]
+    Deny,
+    /// It is served without the policy.
+    Allow,
+}
+
+impl MissingPolicy {
+    /// Why traffic does not pass, where `missing` finds a listed policy that is not in force. It is asked only if that matters.
+    pub fn denial<'p>(self, missing: impl FnOnce() -> Option<&'p Arc<str>>) -> Option<Denial> {
+        match self {
+            Self::Deny => missing().map(|policy| Denial::NoPolicy { policy: policy.to_string() }),
+            Self::Allow => None,
+        }
+    }
+}
+
 /// What one policy says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyVerdict {

@@ -18,6 +18,7 @@ use http::header::{AUTHORIZATION, HeaderMap, HeaderValue, PROXY_AUTHORIZATION};
 use tidegate_access::keys::ApiKeys;
 use tidegate_algorithms::time::Tick;
 use tidegate_net::clock::{Clock, monotonic};
+use tidegate_net::limits::MissingPolicy;
 use tidegate_net::runtime::Cores;
 use tidegate_net::untrusted_proxy::UntrustedProxy;
 use tidegate_upstream::backend::Host;
@@ -72,8 +73,8 @@ pub struct GatewaySettings {
     pub sends_forwarded: bool,
     /// How long the addresses of a server's name are used before they are looked up again, where DNS does not say.
     pub dns_refresh: Duration,
-    /// Whether a route that lists a policy which is not in force is served without it.
-    pub serves_without_policies: bool,
+    /// What becomes of requests whose route lists a policy that is not in force.
+    pub missing_policy: MissingPolicy,
     /// Whether clients on this machine are told which server failed them, and why: for a gateway that developers run in front of
     /// their own servers.
     pub explains_failures: bool,
@@ -86,7 +87,7 @@ impl Default for GatewaySettings {
             client_from: ClientField::XForwardedFor,
             sends_forwarded: false,
             dns_refresh: Duration::from_secs(5),
-            serves_without_policies: false,
+            missing_policy: MissingPolicy::Deny,
             explains_failures: false,
         }
     }

@@ -6,8 +6,9 @@ use tidegate_edge::limits::{
     Denial, GrantedUnits, LimitPermit, LimitedConnection, Limits, LimitsAnswer, Ruling,
 };
 use tidegate_limiter::answers::Door;
-use tidegate_limiter::connections::{ConnectionError, ServedConnection};
+use tidegate_limiter::connections::{NO_ANSWER, ServedConnection};
 use tidegate_limiter::engine::Engine;
+use tidegate_net::limits::MissingPolicy;
 
 use super::denials::denial;
 
@@ -15,8 +16,8 @@ use super::denials::denial;
 #[derive(Debug)]
 pub(super) struct ConnectionLimits {
     pub(super) engine: Arc<Engine>,
-    /// Whether a listener's connections are served only while all of its policies are in force.
-    pub(super) needs_all: bool,
+    /// What becomes of connections whose listener lists a policy that is not in force.
+    pub(super) missing: MissingPolicy,
 }
 
 impl<'c> Limits<LimitedConnection<'c>> for ConnectionLimits {
@@ -26,16 +27,19 @@ impl<'c> Limits<LimitedConnection<'c>> for ConnectionLimits {
         connection: &'a LimitedConnection<'c>,
     ) -> LimitsAnswer<'a, Ruling> {
         Box::pin(async move {
-            let asked = self.engine.decide_connection(policies, self.needs_all, &served(connection)).await;
-            let denial = match asked {
+            if let Some(denial) = self.engine.denial_without(policies, self.missing) {
+                return Ruling { denial: Some(denial), ..Ruling::default() };
+            }
+            match self.engine.decide_connection(policies, &served(connection)).await {
                 Ok((decision, hold)) => {
-                    let denial = denial(&decision);
-                    return Ruling { denial, held: hold.map(LimitPermit::new), ..Ruling::default() };
+                    let held = hold.map(LimitPermit::new);
+                    Ruling { denial: denial(&decision), held, ..Ruling::default() }
                 }
-                Err(ConnectionError::NoPolicy(policy)) => Denial::NoPolicy { policy: policy.to_string() },
-                Err(error @ ConnectionError::Ask(_)) => Denial::NoAnswer(error.to_string()),
-            };
-            Ruling { denial: Some(denial), ..Ruling::default() }
+                Err(error) => {
+                    let denial = Denial::NoAnswer(error.to_string());
+                    Ruling { denial: Some(denial), ..Ruling::default() }
+                }
+            }
         })
     }
 
@@ -50,8 +54,10 @@ impl<'c> Limits<LimitedConnection<'c>> for ConnectionLimits {
         most: u64,
     ) -> LimitsAnswer<'a, GrantedUnits> {
         Box::pin(async move {
-            let connection = served(connection);
-            self.engine.take_units(policies, self.needs_all, &connection, most).await
+            if self.engine.denial_without(policies, self.missing).is_some() {
+                return GrantedUnits { units: 0, after: NO_ANSWER };
+            }
+            self.engine.take_units(policies, &served(connection), most).await
         })
     }
 

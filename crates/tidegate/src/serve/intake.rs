@@ -23,6 +23,7 @@ use tidegate_log::{Clock as LogClock, Log, RealFiles};
 use tidegate_net::clock::{Clock, monotonic, wall};
 use tidegate_net::drain::Drain;
 use tidegate_net::http::{Body, HttpConfig};
+use tidegate_net::limits::MissingPolicy;
 use tidegate_net::listen::ListenError;
 use tidegate_net::runtime::Cores;
 use tidegate_net::stats::Stats;
@@ -34,9 +35,7 @@ use super::intake_metrics::{
 };
 use super::standalone::{BoundService, Door};
 use super::{StartError, whole};
-use crate::config::{
-    AllowedNetwork, Config, IntakeCost, IntakeLists, Listener, OnMissingPolicy, Settings, WebhookUrl,
-};
+use crate::config::{AllowedNetwork, Config, IntakeCost, IntakeLists, Listener, Settings, WebhookUrl};
 
 /// What policies know a batch by, beside its client: the attribute `resource`.
 const RESOURCE: &str = "metrics";
@@ -122,7 +121,7 @@ impl ServedIntake {
             settings.intake.policies.iter().map(|name| name.to_string().into()).collect();
         let limits = IntakeLimits {
             engine: Arc::clone(engine),
-            needs_all: settings.intake.on_missing_policy == OnMissingPolicy::Deny,
+            missing: settings.intake.on_missing_policy.into(),
             cost: settings.intake.cost,
             legacy_fields: settings.http.legacy_headers,
         };
@@ -307,8 +306,8 @@ impl Access for IntakeTokens {
 #[derive(Debug)]
 pub(super) struct IntakeLimits {
     engine: Arc<Engine>,
-    /// Whether batches are kept only while all of the intake's policies are in force.
-    needs_all: bool,
+    /// What becomes of batches while one of the intake's policies is not in force.
+    missing: MissingPolicy,
     cost: IntakeCost,
     /// Whether replies also carry the fields that older clients read.
     legacy_fields: bool,
@@ -322,15 +321,8 @@ impl IntakeLimits {
         }
     }
 
-    /// What a batch is told while a listed policy is not in force, so that its limit is not known.
-    fn missing(&self, policies: &[Arc<str>]) -> Option<Denial> {
-        let set = self.engine.set();
-        let policy = set.first_missing(policies).filter(|_| self.needs_all)?;
-        Some(Denial::NoPolicy { policy: policy.to_string() })
-    }
-
     async fn ruling(&self, policies: &[Arc<str>], batch: &LimitedBatch<'_>) -> Ruling {
-        if let Some(denial) = self.missing(policies) {
+        if let Some(denial) = self.engine.denial_without(policies, self.missing) {
             return Ruling { denial: Some(denial), ..Ruling::default() };
         }
         let address = batch.address.to_string();

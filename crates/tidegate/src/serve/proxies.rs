@@ -24,7 +24,7 @@ use super::listeners::{DeclaredListener, ListenerTerms, Listening, ServeListener
 use super::route_limits::RouteLimits;
 use super::standalone::{Door, ServerGate};
 use super::{ListenerTokens, StartError, telemetry};
-use crate::config::{Config, FieldName, GatewayListener, Listener, OnMissingPolicy, Secret, Settings};
+use crate::config::{Config, FieldName, GatewayListener, Listener, Secret, Settings};
 
 /// A gateway without routes, limited by `engine`. A client with a token with the scope `read` may ask it for traces;
 /// where there are no tokens, no client may.
@@ -42,7 +42,7 @@ pub(super) fn gateway(
         client_from: settings.gateway.client_address_from.into(),
         sends_forwarded: settings.gateway.send_forwarded,
         dns_refresh: settings.gateway.dns_refresh,
-        serves_without_policies: settings.gateway.on_missing_policy == OnMissingPolicy::Allow,
+        missing_policy: settings.gateway.on_missing_policy.into(),
         explains_failures: false,
     };
     let tokens = tokens.http.clone();

@@ -19,7 +19,7 @@ use tidegate_net::proxied::{Network, Proxied};
 use tidegate_net::runtime::Cores;
 use tidegate_upstream::verdicts::Verdicts;
 
-use crate::config::{Config, Listener, OnMissingPolicy};
+use crate::config::{Config, Listener};
 use crate::serve::connection_limits::ConnectionLimits;
 use crate::serve::listeners::{DeclaredListener, ListenerTerms, Listening, ServeListener, WantedListener};
 use crate::serve::standalone::{Door, ServerGate};
@@ -109,11 +109,11 @@ impl EdgeListening {
         engine: &Arc<Engine>,
         door: &Door<'_>,
     ) -> Self {
-        let needs_all = config.settings.edge.on_missing_policy == OnMissingPolicy::Deny;
+        let missing = config.settings.edge.on_missing_policy.into();
         Self {
             served: Arc::clone(served),
             gate: door.server_gate(NO_REQUESTS),
-            limits: Arc::new(ConnectionLimits { engine: Arc::clone(engine), needs_all }),
+            limits: Arc::new(ConnectionLimits { engine: Arc::clone(engine), missing }),
         }
     }
 }
