@@ -163,3 +163,17 @@ impl fmt::Debug for LimitPermit {
         out.write_str("LimitPermit")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_policy_denies_by_its_name_and_is_not_looked_for_where_it_would_not_matter() {
+        let few: Arc<str> = "few".into();
+        let denial = Denial::NoPolicy { policy: "few".to_owned() };
+        assert_eq!(MissingPolicy::default().denial(|| Some(&few)), Some(denial));
+        assert_eq!(MissingPolicy::Deny.denial(|| None), None);
+        assert_eq!(MissingPolicy::Allow.denial(|| unreachable!("it would not matter")), None);
+    }
+}

@@ -264,6 +264,13 @@ impl<'b> Limits<LimitedBatch<'b>> for Quota {
 }
 
 #[test]
+fn where_no_policies_are_listed_the_limiter_is_not_asked() {
+    let quota = Quota(Arc::new(AtomicU64::new(0)));
+    let intake = TestIntake::start(Setup { policies: Arc::default(), ..Setup::limited(quota) });
+    assert_eq!(intake.post("/metrics", &batch(3)).status, 200);
+}
+
+#[test]
 fn a_client_over_its_limit_is_told_when_to_come_back_and_nothing_is_kept() {
     let intake = TestIntake::start(Setup::limited(Quota(Arc::new(AtomicU64::new(5)))));
     assert_eq!(intake.post("/metrics", &batch(3)).status, 200);
