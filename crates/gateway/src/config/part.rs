@@ -99,7 +99,7 @@ impl<'v> KeyReader<'v> {
         self.reader.number(field, least, most)
     }
 
-    /// The same of one that fits.
+    /// The same, for rows whose numbers fit into 32 bits.
     pub(super) fn limit(&mut self, field: &str) -> Option<u32> {
         self.number(field).and_then(|number| u32::try_from(number).ok())
     }
