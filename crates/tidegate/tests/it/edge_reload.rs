@@ -103,7 +103,7 @@ fn a_changed_listener_routes_new_connections_and_touches_no_running_one() {
 }
 
 /// A ClientHello that asks for `name`.
-pub fn hello(name: &str) -> Vec<u8> {
+pub(crate) fn hello(name: &str) -> Vec<u8> {
     let length = |extra: usize| u16::try_from(name.len() + extra).unwrap().to_be_bytes();
     let [whole, list, own] = [5, 3, 0].map(length);
     let extensions = [&[0, 0][..], &whole, &list, &[0], &own, name.as_bytes()].concat();

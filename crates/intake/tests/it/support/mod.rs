@@ -52,7 +52,9 @@ pub struct Setup {
 
 impl Default for Setup {
     fn default() -> Self {
-        Self { policies: Arc::default(), ..Self::limited(Unlimited) }
+        let mut setup = Self::limited(Unlimited);
+        setup.policies = Arc::default();
+        setup
     }
 }
 
