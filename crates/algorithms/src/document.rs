@@ -60,6 +60,12 @@ impl<'a> DocumentReader<'a> {
         Ok(reader)
     }
 
+    /// Where the object stands, as a JSON pointer.
+    #[must_use]
+    pub fn pointer(&self) -> &str {
+        &self.pointer
+    }
+
     /// The value of a field, if it is there.
     #[must_use]
     pub fn field(&self, name: &str) -> Option<&'a Value> {

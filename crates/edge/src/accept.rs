@@ -13,6 +13,8 @@ use crate::service::EdgeListener;
 impl EdgeListener {
     /// Serves `listeners` until the drain ends: socket `i` on core `i`, a task for each connection.
     pub fn start(self: &Arc<Self>, cores: &Cores, listeners: Listeners) {
+        let followed = Arc::clone(self);
+        cores.spawn_on(0, async move { followed.follow().await });
         for (core, socket) in listeners.into_sockets().into_iter().enumerate() {
             let listener = Arc::clone(self);
             cores.spawn_on(core, async move {

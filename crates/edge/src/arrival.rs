@@ -366,8 +366,12 @@ impl ArrivedConnection<'_> {
 /// Charges a connection under its listener's policies.
 async fn permitted(facts: &ConnectionFacts) -> Result<Option<LimitPermit>, Denial> {
     if facts.config.policies.is_empty() {
-        facts.listener.limits.pass();
+        facts.listener.limits.pass(&facts.limited());
         return Ok(None);
     }
-    facts.listener.limits.admit(&facts.config.policies, &facts.limited()).await
+    let ruling = facts.listener.limits.charge(&facts.config.policies, &facts.limited()).await;
+    match ruling.denial {
+        Some(denial) => Err(denial),
+        None => Ok(ruling.held),
+    }
 }

@@ -127,6 +127,12 @@ impl Known {
         self.judge(|_| is_news)
     }
 
+    /// Takes note that connections to it may not come back to this edge any more.
+    pub(crate) fn leads_elsewhere(&self) {
+        self.leads_back.store(false, Relaxed);
+        self.judge(|_| ());
+    }
+
     /// Whether connections to it come back to this edge.
     pub(crate) fn is_in_circle(&self) -> bool {
         self.leads_back.load(Relaxed)

@@ -41,7 +41,7 @@ use tokio::time::timeout;
 use crate::backend::EdgeBackend;
 use crate::pool::Pool;
 use crate::pops::Pops;
-use crate::service::{Edge, EdgeListener};
+use crate::service::Edge;
 
 /// Most records of an answer.
 pub const MAX_RECORDS: usize = 20;
@@ -65,8 +65,8 @@ const MAX_QUESTION: usize = 1_500;
 #[derive(Debug)]
 pub struct NameServer {
     edge: Arc<Edge>,
-    /// Where clients reach the listeners of this node.
-    own: Vec<IpAddr>,
+    /// Where clients reach the listeners of this node, if these do not say it themselves.
+    advertised: Vec<IpAddr>,
     pops: Pops,
     allowed: Vec<Network>,
     stats: NameStats,
@@ -85,10 +85,10 @@ pub struct NameStats {
 
 impl NameServer {
     /// A server of the names of `edge`, for loopback and `allowed`. Clients reach the listeners of this node at the addresses
-    /// `own`; those of other nodes are in `pops`.
+    /// `advertised`, or else at the listeners' own; those of other nodes are in `pops`.
     #[must_use]
-    pub fn new(edge: Arc<Edge>, own: Vec<IpAddr>, pops: Pops, allowed: Vec<Network>) -> Arc<Self> {
-        Arc::new(Self { edge, own, pops, allowed, stats: NameStats::default() })
+    pub fn new(edge: Arc<Edge>, advertised: Vec<IpAddr>, pops: Pops, allowed: Vec<Network>) -> Arc<Self> {
+        Arc::new(Self { edge, advertised, pops, allowed, stats: NameStats::default() })
     }
 
     /// What it has counted.
@@ -315,7 +315,8 @@ impl NameServer {
 
     /// Where the nodes in `region` listen, this one first; `None`: none is there.
     fn listeners_in(&self, region: &str) -> Option<Vec<Record>> {
-        let own = self.edge.region().filter(|own| **own == *region).map(|_| self.own.clone());
+        let own = self.edge.region().filter(|own| **own == *region);
+        let own = own.map(|_| self.edge.addresses(&self.advertised));
         let others = self.pops.in_region(region);
         if own.is_none() && others.is_none() {
             return None;
@@ -323,15 +324,6 @@ impl NameServer {
         let all = own.into_iter().chain(others).flatten();
         Some(all.map(|address| Record::Address(address.to_canonical())).collect())
     }
-}
-
-/// Where clients reach `listeners`, as far as these say it: one that is on every address of its machine does not.
-#[must_use]
-pub fn addresses(listeners: &[Arc<EdgeListener>]) -> Vec<IpAddr> {
-    let mut addresses: Vec<IpAddr> = listeners.iter().map(|listener| listener.address.ip()).collect();
-    addresses.retain(|address| !address.is_unspecified());
-    addresses.dedup();
-    addresses
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use crate::service::EdgeListener;
 pub struct Question {
     /// Whose it would be.
     pub client: IpAddr,
-    /// The address of the listener that it would come to; `None`: the first one.
+    /// The address of the listener that it would come to; `None`: the first one of the file.
     pub listener: Option<String>,
     /// The server name that it would ask for.
     pub server_name: Option<String>,
@@ -34,10 +34,11 @@ pub struct NoListener;
 /// # Errors
 /// When the listener is not in `listeners`.
 pub fn explain(listeners: &[Arc<EdgeListener>], question: &Question) -> Result<Value, NoListener> {
-    let asked = |listener: &&Arc<EdgeListener>| {
-        question.listener.as_deref().is_none_or(|address| address == listener.label())
+    let asked = match question.listener.as_deref() {
+        Some(address) => listeners.iter().find(|listener| address == listener.label()),
+        None => listeners.iter().min_by_key(|listener| listener.place_in_file()),
     };
-    let listener = listeners.iter().find(asked).ok_or(NoListener)?;
+    let listener = asked.ok_or(NoListener)?;
     let (edge, name) = (&listener.edge, question.server_name.as_deref());
     let (site, now) = (edge.site(), edge.tick());
     let config = listener.config(&site);

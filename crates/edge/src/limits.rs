@@ -1,11 +1,8 @@
-//! The edge's view of a limiter: a trait that the binary implements.
+//! What the edge tells a limiter of a connection, and what it says of a denial.
 
-use std::fmt;
 use std::net::IpAddr;
-use std::sync::Arc;
-use std::time::Duration;
 
-pub use tidegate_net::limits::{Denial, LimitPermit, LimitsAnswer};
+pub use tidegate_net::limits::{Denial, GrantedUnits, LimitPermit, Limits, LimitsAnswer, Ruling, Unlimited};
 
 use crate::stats::Refusal;
 
@@ -51,73 +48,5 @@ pub(crate) fn denied(denial: &Denial) -> String {
     }
 }
 
-/// Units of bytes that a connection may pass.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct GrantedUnits {
-    /// How many; 0: none yet, ask again.
-    pub units: u64,
-    /// How long to wait before that.
-    pub after: Duration,
-}
-
-/// A limiter.
-pub trait Limits: fmt::Debug + Send + Sync + 'static {
-    /// Charges a connection under the `policies` that its listener lists, and under no others. All are charged, or
-    /// none.
-    fn admit<'a>(
-        &'a self,
-        policies: &'a [Arc<str>],
-        connection: &'a LimitedConnection<'a>,
-    ) -> LimitsAnswer<'a, Result<Option<LimitPermit>, Denial>>;
-
-    /// Hears of a connection whose listener lists no policies, which is served without being charged.
-    fn pass(&self) {}
-
-    /// Charges up to `most` units of bytes.
-    fn take_units<'a>(
-        &'a self,
-        policies: &'a [Arc<str>],
-        connection: &'a LimitedConnection<'a>,
-        most: u64,
-    ) -> LimitsAnswer<'a, GrantedUnits>;
-
-    /// Gives units back that were charged and did not come.
-    fn give_units_back<'a>(
-        &'a self,
-        policies: &'a [Arc<str>],
-        connection: &'a LimitedConnection<'a>,
-        units: u64,
-    ) -> LimitsAnswer<'a, ()>;
-}
-
-/// No limits at all: for an edge whose listeners list no policies.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Unlimited;
-
-impl Limits for Unlimited {
-    fn admit<'a>(
-        &'a self,
-        _policies: &'a [Arc<str>],
-        _connection: &'a LimitedConnection<'a>,
-    ) -> LimitsAnswer<'a, Result<Option<LimitPermit>, Denial>> {
-        Box::pin(async { Ok(None) })
-    }
-
-    fn take_units<'a>(
-        &'a self,
-        _policies: &'a [Arc<str>],
-        _connection: &'a LimitedConnection<'a>,
-        most: u64,
-    ) -> LimitsAnswer<'a, GrantedUnits> {
-        Box::pin(async move { GrantedUnits { units: most, after: Duration::ZERO } })
-    }
-
-    fn give_units_back<'a>(
-        &'a self,
-        _policies: &'a [Arc<str>],
-        _connection: &'a LimitedConnection<'a>,
-        _units: u64,
-    ) -> LimitsAnswer<'a, ()> {
-        Box::pin(async {})
-    }
-}
+/// A limiter of connections, and of the bytes on them.
+pub type ConnectionLimiter = dyn for<'c> Limits<LimitedConnection<'c>>;

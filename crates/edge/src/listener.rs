@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use tidegate_algorithms::balance::region::Unplaced;
 use tidegate_net::accept::Gate;
+use tidegate_net::drain::Stage;
 use tidegate_net::listen::Listeners;
 use tidegate_net::proxied::Proxied;
 use tidegate_net::tls::Tls;
@@ -15,11 +16,18 @@ use tidegate_upstream::seldom::SeldomLine;
 
 use crate::affinity::AffinityShards;
 use crate::config::ListenerConfig;
-use crate::limits::Limits;
+use crate::limits::ConnectionLimiter;
 use crate::pool::Origin;
 use crate::service::Edge;
 use crate::site::Site;
 use crate::stats::{AffinityStats, ListenerStats, Refusal};
+
+/// What one listener leaves to the next one at its address.
+#[derive(Debug)]
+struct KnownClients {
+    affinity: Arc<AffinityShards>,
+    stats: Arc<ListenerStats>,
+}
 
 /// A listener of an edge.
 #[derive(Debug)]
@@ -34,10 +42,10 @@ pub struct EdgeListener {
     pub(crate) address: SocketAddr,
     /// Its address, for metrics, logs and decisions.
     pub(crate) label: Arc<str>,
-    pub(crate) affinity: AffinityShards,
+    pub(crate) affinity: Arc<AffinityShards>,
     /// What decides its policies.
-    pub(crate) limits: Arc<dyn Limits>,
-    stats: ListenerStats,
+    pub(crate) limits: Arc<ConnectionLimiter>,
+    stats: Arc<ListenerStats>,
     /// When the log says again that connections are refused, by [`Refusal`].
     refusals: [SeldomLine; Refusal::ALL.len()],
 }
@@ -50,7 +58,26 @@ impl EdgeListener {
         config: ListenerConfig,
         gate: Gate,
         listeners: &Listeners,
-        limits: Arc<dyn Limits>,
+        limits: Arc<ConnectionLimiter>,
+    ) -> Arc<Self> {
+        let known = KnownClients { affinity: Arc::new(AffinityShards::new()), stats: Arc::default() };
+        Self::knowing(edge, config, gate, listeners, limits, known)
+    }
+
+    /// A listener that takes the place of this one, at its address: it goes on counting, and knows its clients.
+    #[must_use]
+    pub fn successor(&self, config: ListenerConfig, gate: Gate, listeners: &Listeners) -> Arc<Self> {
+        let known = KnownClients { affinity: Arc::clone(&self.affinity), stats: Arc::clone(&self.stats) };
+        Self::knowing(Arc::clone(&self.edge), config, gate, listeners, Arc::clone(&self.limits), known)
+    }
+
+    fn knowing(
+        edge: Arc<Edge>,
+        config: ListenerConfig,
+        gate: Gate,
+        listeners: &Listeners,
+        limits: Arc<ConnectionLimiter>,
+        known: KnownClients,
     ) -> Arc<Self> {
         let (address, bound) = (listeners.address(), Arc::new(config));
         edge.listens(address, Arc::clone(&bound));
@@ -61,9 +88,9 @@ impl EdgeListener {
             proxied: listeners.proxied().cloned(),
             address,
             label: address.to_string().into(),
-            affinity: AffinityShards::new(),
+            affinity: known.affinity,
             limits,
-            stats: ListenerStats::default(),
+            stats: known.stats,
             refusals: array::from_fn(|_| SeldomLine::default()),
             bound,
         })
@@ -71,7 +98,32 @@ impl EdgeListener {
 
     /// What `site` says of it.
     pub(crate) fn config<'a>(&'a self, site: &'a Site) -> &'a Arc<ListenerConfig> {
-        site.listener(self.bound.listen).unwrap_or(&self.bound)
+        site.listener(&self.bound).unwrap_or(&self.bound)
+    }
+
+    /// Where in the file it stands, of those that are there.
+    pub(crate) fn place_in_file(&self) -> usize {
+        self.edge.site().listener_place(&self.bound)
+    }
+
+    /// Where it is, with the real port.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Whether it accepts connections.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.gate.drain.stage() < Stage::Closed
+    }
+
+    /// Has the edge go by its being open until it is not, and by its connections until they have ended.
+    pub(crate) async fn follow(&self) {
+        self.gate.drain.reached(Stage::Closed).await;
+        self.edge.closes(&self.bound);
+        self.gate.drain.reached(Stage::Stopped).await;
+        self.edge.forgets(&self.bound);
     }
 
     /// A place for a connection of `client`, as one that comes is given it before its backend is connected to; it is held

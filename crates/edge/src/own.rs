@@ -2,9 +2,28 @@
 //! until everything is full.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::sync::Arc;
 
 use tidegate_upstream::backend::{Host, Target};
 use tokio::net::TcpStream;
+
+use crate::config::ListenerConfig;
+
+/// A listener that has a socket, or connections still.
+#[derive(Clone, Debug)]
+pub(crate) struct BoundListener {
+    /// Where it is, with the real port.
+    pub(crate) address: SocketAddr,
+    /// As it was bound.
+    pub(crate) config: Arc<ListenerConfig>,
+    /// Whether it accepts connections.
+    pub(crate) is_open: bool,
+}
+
+/// Where those of them are that accept connections.
+pub(crate) fn open_addresses(bound: &[BoundListener]) -> impl Iterator<Item = SocketAddr> {
+    bound.iter().filter(|bound| bound.is_open).map(|bound| bound.address)
+}
 
 /// Whether `target` is where one of `listening` listens. Of a name that is known only when it is connected to.
 #[must_use]

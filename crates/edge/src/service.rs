@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use std::collections::hash_map::RandomState;
 use std::fmt;
 use std::hash::BuildHasher;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Relaxed, Release};
@@ -31,7 +31,7 @@ use crate::config::{BackendConfig, EdgeConfig, ListenerConfig};
 use crate::decisions::DecisionRing;
 use crate::geo::Database;
 pub use crate::listener::EdgeListener;
-use crate::own;
+use crate::own::{self, BoundListener};
 use crate::site::Site;
 
 /// How long a name's addresses are used before they are looked up again, where DNS does not say it.
@@ -50,8 +50,8 @@ pub struct Edge {
     cores: Vec<runtime::Handle>,
     verdicts: Verdicts,
     applying: Mutex<()>,
-    /// Its listeners: where they are, and as they were bound.
-    bound: ArcSwap<Vec<(SocketAddr, Arc<ListenerConfig>)>>,
+    /// Its listeners: those that are open, and those that drain.
+    bound: ArcSwap<Vec<BoundListener>>,
 }
 
 impl fmt::Debug for Edge {
@@ -95,7 +95,7 @@ impl Edge {
         // One change at a time: each builds on the site that the one before made.
         let _applying = self.applying.lock();
         let before = self.site.load_full();
-        let (site, fresh) = Site::new(config, &before, &self.troubles, self.clock.tick());
+        let (site, fresh) = Site::new(config, &before, &self.bound.load(), &self.troubles, self.clock.tick());
         self.site.store(Arc::new(site));
         self.look_at_listeners();
         self.has_trouble();
@@ -123,10 +123,40 @@ impl Edge {
     /// Takes note of a listener that was bound.
     pub(crate) fn listens(&self, address: SocketAddr, config: Arc<ListenerConfig>) {
         let _applying = self.applying.lock();
-        let mut bound = Vec::clone(&self.bound.load());
-        bound.push((address, config));
-        self.bound.store(Arc::new(bound));
+        self.change_bound(|bound| bound.push(BoundListener { address, config, is_open: true }));
         self.look_at_listeners();
+    }
+
+    /// Takes note that the listener that was bound by `config` accepts no more.
+    pub(crate) fn closes(&self, config: &Arc<ListenerConfig>) {
+        let _applying = self.applying.lock();
+        self.change_bound(|bound| {
+            for bound in bound.iter_mut().filter(|bound| Arc::ptr_eq(&bound.config, config)) {
+                bound.is_open = false;
+            }
+        });
+        self.look_at_listeners();
+        // A name that leads to another one of the listeners is found out again by the first connection.
+        let site = self.site();
+        for backend in site.backends().filter(|it| it.known.is_in_circle()) {
+            if !self.is_own(&backend.config.target) {
+                backend.known.leads_elsewhere();
+                self.has_trouble();
+            }
+        }
+    }
+
+    /// Takes note that the listener that was bound by `config` has no connections any more.
+    pub(crate) fn forgets(&self, config: &Arc<ListenerConfig>) {
+        let _applying = self.applying.lock();
+        self.change_bound(|bound| bound.retain(|bound| !Arc::ptr_eq(&bound.config, config)));
+    }
+
+    /// Changes what is known of its listeners, for whoever holds `applying`.
+    fn change_bound(&self, change: impl FnOnce(&mut Vec<BoundListener>)) {
+        let mut bound = Vec::clone(&self.bound.load());
+        change(&mut bound);
+        self.bound.store(Arc::new(bound));
     }
 
     /// Has backends go by what the listeners are: with which header they are checked, and that connections do not go in circles.
@@ -146,7 +176,8 @@ impl Edge {
     /// What `pick` says of its listeners, those that are bound and those of the file.
     fn listeners<T>(&self, site: &Site, pick: impl Fn(&ListenerConfig) -> Option<T>) -> Vec<T> {
         let bound = self.bound.load();
-        let bound = bound.iter().map(|(_, config)| site.listener(config.listen).unwrap_or(config));
+        let bound = bound.iter().filter(|bound| bound.is_open);
+        let bound = bound.map(|bound| site.listener(&bound.config).unwrap_or(&bound.config));
         bound.chain(site.listeners()).filter_map(|config| pick(config)).collect()
     }
 
@@ -155,14 +186,28 @@ impl Edge {
         !self.listeners(&self.site(), |config| config.serves(app).then_some(())).is_empty()
     }
 
+    /// Where clients reach its listeners: at the addresses `advertised`, or else at those that its listeners are on, as far as
+    /// these say it: one that is on every address of its machine does not. Nowhere while it has no listener.
+    #[must_use]
+    pub fn addresses(&self, advertised: &[IpAddr]) -> Vec<IpAddr> {
+        let bound = self.bound.load();
+        let mut addresses: Vec<IpAddr> = own::open_addresses(&bound).map(|address| address.ip()).collect();
+        if !addresses.is_empty() && !advertised.is_empty() {
+            return advertised.to_vec();
+        }
+        addresses.retain(|address| !address.is_unspecified());
+        addresses.dedup();
+        addresses
+    }
+
     /// Whether one of its listeners is at `target`, as far as that is known without connecting.
     pub(crate) fn is_own(&self, target: &Target) -> bool {
-        own::is_own(target, self.bound.load().iter().map(|(address, _)| *address))
+        own::is_own(target, own::open_addresses(&self.bound.load()))
     }
 
     /// Whether one of its listeners is at the other end of `stream`.
     pub(crate) fn is_at_other_end(&self, stream: &TcpStream) -> bool {
-        own::leads_back(stream, self.bound.load().iter().map(|(address, _)| *address))
+        own::leads_back(stream, own::open_addresses(&self.bound.load()))
     }
 
     /// Takes note that connections to a backend come back to this edge: it gets no more.

@@ -6,7 +6,7 @@
 //! hard limit holds for the old and the new ones together. It is kept by those connections, and remembered here weakly.
 
 use std::collections::{HashMap, HashSet};
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Weak};
 
@@ -17,6 +17,7 @@ use tidegate_upstream::backend::Target;
 use crate::backend::{Beside, EdgeBackend, Known};
 use crate::config::{BackendConfig, EdgeConfig, ListenerConfig};
 use crate::geo::{Database, Geography, KnownBy, RegionNames};
+use crate::own::BoundListener;
 use crate::pool::Pool;
 
 /// What is in force.
@@ -26,8 +27,11 @@ pub(crate) struct Site {
     pub(crate) node: Option<Region>,
     geography: Geography,
     pools: HashMap<Arc<str>, Arc<Pool>>,
-    /// By their addresses. A listener that has gone from the file is open until the next start, and stays as it was.
-    listeners: HashMap<SocketAddr, Arc<ListenerConfig>>,
+    /// Those of the file, in its order, but for those on port 0: their addresses do not say which they are.
+    listeners: Vec<Arc<ListenerConfig>>,
+    /// Those that have connections and are not in the file any more, or with another TLS or other proxies in front: as they
+    /// last were.
+    earlier: Vec<Arc<ListenerConfig>>,
     /// Backends that were in force before this: those of the site before, and of earlier ones those that still have
     /// connections.
     gone: HashMap<BackendIdentity, Weak<Known>>,
@@ -41,11 +45,12 @@ fn identity(config: &BackendConfig) -> BackendIdentity {
 }
 
 impl Site {
-    /// What `config` says; backends that stay keep what is known of them. The second value has the backends that are
-    /// new here, or are checked in another way.
+    /// What `config` says; backends that stay keep what is known of them, and the listeners that are `bound` what was last
+    /// said of them. The second value has the backends that are new here, or are checked in another way.
     pub(crate) fn new(
         config: &EdgeConfig,
         before: &Self,
+        bound: &[BoundListener],
         troubles: &Arc<AtomicU64>,
         now: Tick,
     ) -> (Self, Vec<Arc<EdgeBackend>>) {
@@ -79,16 +84,16 @@ impl Site {
             let pool = Pool::new(app_name, backends, troubles, location, config.round_trip_tiers);
             pools.insert(app, Arc::new(pool));
         }
-        let mut listeners = before.listeners.clone();
-        // A listener on port 0 is not found again by its address. A listener whose TLS or trusted proxies would change stays as
-        // it was, its app included: the new app may rely on them.
-        let is_kept =
-            |new: &ListenerConfig| listeners.get(&new.listen).is_none_or(|old| old.has_socket_of(new));
-        let named =
-            config.listeners.iter().filter(|listener| listener.listen.port() != 0 && is_kept(listener));
-        let named: Vec<_> = named.cloned().collect();
-        listeners.extend(named.into_iter().map(|listener| (listener.listen, listener)));
-        let mut site = Self { regions, node, geography, pools, listeners, gone: HashMap::new() };
+        let listeners = config.listeners.iter().filter(|listener| listener.listen.port() != 0);
+        let listeners: Vec<Arc<ListenerConfig>> = listeners.cloned().collect();
+        // A listener whose TLS or trusted proxies change keeps its app, too, for the connections that it has: the new app may
+        // rely on them.
+        let earlier = before.listeners.iter().chain(&before.earlier).filter(|old| {
+            !listeners.iter().any(|new| new.has_socket_of(old))
+                && bound.iter().any(|bound| bound.config.has_socket_of(old))
+        });
+        let earlier = earlier.cloned().collect();
+        let mut site = Self { regions, node, geography, pools, listeners, earlier, gone: HashMap::new() };
         site.gone = site.gone_since(before);
         (site, fresh)
     }
@@ -114,14 +119,19 @@ impl Site {
         earlier.chain(last).filter(|(_, known)| !stays.contains(&known.as_ptr())).collect()
     }
 
-    /// What the listener that was bound by this address does with connections; `None`: nothing is said of it.
-    pub(crate) fn listener(&self, address: SocketAddr) -> Option<&Arc<ListenerConfig>> {
-        self.listeners.get(&address)
+    /// What the listener that was bound by `bound` does with connections; `None`: nothing is said of it.
+    pub(crate) fn listener(&self, bound: &ListenerConfig) -> Option<&Arc<ListenerConfig>> {
+        self.listeners.iter().chain(&self.earlier).find(|it| it.has_socket_of(bound))
     }
 
-    /// What all of them do that something is said of.
+    /// What those of the file do.
     pub(crate) fn listeners(&self) -> impl Iterator<Item = &Arc<ListenerConfig>> {
-        self.listeners.values()
+        self.listeners.iter()
+    }
+
+    /// Where in the file the listener stands that was bound by `bound`; those that are not there come last.
+    pub(crate) fn listener_place(&self, bound: &ListenerConfig) -> usize {
+        self.listeners.iter().position(|it| it.has_socket_of(bound)).unwrap_or(usize::MAX)
     }
 
     /// The backends of an app.

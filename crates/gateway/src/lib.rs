@@ -16,7 +16,7 @@
 //! Each part has a folder, and the `mod.rs` of a folder draws it: `config/` and `documents/` have what is configured; `routes/`,
 //! `authentication/`, `forwarding/`, `servers/` and `response/` are a request's way; `observed/` is what is known of it afterwards.
 //!
-//! Deliberately absent: the limiter (the binary gives one as a [`limits::Limits`]), the configuration's files and
+//! Deliberately absent: the limiter (the binary gives one as a [`limits::RequestLimiter`]), the configuration's files and
 //! their reloading (the binary gives a checked [`config::GatewayConfig`]), tokens, the listeners, and what API keys are
 //! (`tidegate_access::keys`).
 

@@ -1,12 +1,9 @@
-//! The gateway's view of a limiter: a trait that the binary implements.
+//! What the gateway tells a limiter of a request.
 
-use std::future::Future;
 use std::net::IpAddr;
-use std::sync::Arc;
 
 use http::HeaderMap;
-use serde_json::Value;
-pub use tidegate_net::limits::{Denial, LimitPermit, PolicyVerdict, Ruling};
+pub use tidegate_net::limits::{Denial, LimitPermit, Limits, LimitsAnswer, PolicyVerdict, Ruling, Unlimited};
 
 pub use crate::authentication::identity::{Attested, Identity};
 
@@ -40,37 +37,5 @@ pub struct LimitedRequest<'a> {
     pub wants_verdicts: bool,
 }
 
-/// A limiter.
-pub trait Limits: Send + Sync + 'static {
-    /// Charges a request under the `policies` that its route lists, and under no others. All are charged,
-    /// or none.
-    fn charge(
-        &self,
-        policies: &[Arc<str>],
-        request: &LimitedRequest<'_>,
-    ) -> impl Future<Output = Ruling> + Send;
-
-    /// Hears of a request whose route lists no policies, which goes on without being charged.
-    fn pass(&self, _request: &LimitedRequest<'_>) {}
-
-    /// What [`Limits::charge`] would say and why, for people. Nothing is charged.
-    fn explain(
-        &self,
-        policies: &[Arc<str>],
-        request: &LimitedRequest<'_>,
-    ) -> impl Future<Output = Value> + Send;
-}
-
-/// No limits at all: for a gateway whose routes list no policies.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Unlimited;
-
-impl Limits for Unlimited {
-    async fn charge(&self, _policies: &[Arc<str>], _request: &LimitedRequest<'_>) -> Ruling {
-        Ruling::default()
-    }
-
-    async fn explain(&self, _policies: &[Arc<str>], _request: &LimitedRequest<'_>) -> Value {
-        Value::Null
-    }
-}
+/// A limiter of requests.
+pub type RequestLimiter = dyn for<'r> Limits<LimitedRequest<'r>>;

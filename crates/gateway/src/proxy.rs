@@ -31,7 +31,7 @@ use crate::candidate::JudgedRequest;
 use crate::forwarding::arrival::Arrival;
 use crate::forwarding::fields::FORWARDED_FOR;
 use crate::forwarding::forwarded;
-use crate::limits::{Denial, LimitedRequest, Limits, Ruling};
+use crate::limits::{Denial, LimitedRequest, Ruling};
 use crate::observed::record::{ReadsRecords, Recorder, RequestReaders, What};
 use crate::response::answer::{GatewayReply, mark, own, refused};
 use crate::response::compress::WantedEncoding;
@@ -46,7 +46,7 @@ use crate::routes::route::{Route, RouteAction};
 use crate::routes::target::{TargetPath, settle};
 use crate::service::{ClientField, Gateway, GatewaySettings};
 
-impl<L: Limits> Gateway<L> {
+impl Gateway {
     /// Answers one request, and says by which route. The status is the one that it counts under.
     pub(crate) async fn proxy(
         &self,
@@ -177,7 +177,7 @@ impl<L: Limits> Gateway<L> {
                 tls_name: normal.peer.tls_name.as_deref(),
                 parts,
                 keys: self.keys(),
-                serves_without_policies: self.settings().serves_without_policies,
+                missing_policy: self.settings().missing_policy,
             };
             candidate.compare(&asking, found.map(|position| (position, &*site.routes[position])));
         }
@@ -287,8 +287,7 @@ impl<L: Limits> Gateway<L> {
         parts: &Parts,
         record: &mut Recorder,
     ) -> Ruling {
-        if let Some(policy) = route.lacks.as_ref().filter(|_| !self.settings().serves_without_policies) {
-            let denial = Denial::NoPolicy { policy: policy.to_string() };
+        if let Some(denial) = self.settings().missing_policy.denial(|| route.lacks.as_ref()) {
             return Ruling { denial: Some(denial), ..Ruling::default() };
         }
         let request = LimitedRequest {

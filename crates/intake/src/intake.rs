@@ -20,7 +20,7 @@ use crate::body::Encoding;
 use crate::client::{Client, secret};
 use crate::counters::{Counters, Protocol};
 use crate::kept::Kept;
-use crate::limits::{LimitedBatch, Limits};
+use crate::limits::{BatchLimiter, LimitedBatch};
 use crate::partitioning::{PartitionBy, parts};
 use crate::readers::Readers;
 use crate::refusal::Refusal;
@@ -42,8 +42,10 @@ pub struct Parts {
     pub settings: IntakeSettings,
     /// Who may do what.
     pub access: Arc<dyn Access>,
-    /// How much.
-    pub limits: Arc<dyn Limits>,
+    /// The policies that a batch is charged under.
+    pub policies: Arc<[Arc<str>]>,
+    /// What decides them.
+    pub limits: Arc<BatchLimiter>,
     /// What it counts.
     pub counters: Arc<Counters>,
     /// Its page of numbers.
@@ -216,16 +218,20 @@ impl Intake {
         lines: Lines,
         wanted: Durability,
     ) -> Result<Kept, Refusal> {
-        let Parts { log, limits, counters, alerts, clock, settings, .. } = &self.parts;
+        let Parts { log, policies, limits, counters, alerts, clock, settings, .. } = &self.parts;
         let count = lines.facts.len();
         if count == 0 {
             counters.count_batch(protocol, 0);
             return Ok(Kept { lines: 0, durability: wanted, losses: log.losses() });
         }
         let batch = LimitedBatch { client: &client.name, address: client.address, metrics: count as u64 };
-        let ruling = limits.charge(&batch).await;
-        if let Some(denial) = ruling.denial {
-            return Err(Refusal::Denied(denial, Box::new(ruling.fields)));
+        if policies.is_empty() {
+            limits.pass(&batch);
+        } else {
+            let ruling = limits.charge(policies, &batch).await;
+            if let Some(denial) = ruling.denial {
+                return Err(Refusal::Denied(denial, Box::new(ruling.fields)));
+            }
         }
         let observed = alerts.as_ref().map(|alerts| alerts.observations(&lines, millis()));
         let parts = parts(lines, settings.partition_by, client.key(), log.partitions());
@@ -234,7 +240,9 @@ impl Intake {
             Ok(durability) => durability,
             Err(error) => {
                 // It is charged when it is sent again, and kept.
-                limits.refund(&batch).await;
+                if !policies.is_empty() {
+                    limits.refund(policies, &batch).await;
+                }
                 return Err(error.into());
             }
         };

@@ -9,7 +9,7 @@
 //! A request is decoded between two waits, on its connection's core: what it takes beyond its own bytes is gone
 //! before the next one is looked at. What waits for the disk is the log's queue, which has a bound.
 //!
-//! The crate knows neither tokens nor policies: they come as values of [`access::Access`] and [`limits::Limits`].
+//! The crate knows neither tokens nor policies: they come as values of [`access::Access`] and [`limits::BatchLimiter`].
 
 pub mod access;
 pub mod alerts;

@@ -1,8 +1,8 @@
-//! The intake's view of a limiter: a trait that the binary implements.
+//! What the intake tells a limiter of a batch.
 
 use std::net::IpAddr;
 
-pub use tidegate_net::limits::{Denial, LimitsAnswer, Ruling};
+pub use tidegate_net::limits::{Denial, Limits, LimitsAnswer, Ruling, Unlimited};
 
 /// What is known of a batch when its limits are asked for.
 #[derive(Clone, Copy, Debug)]
@@ -15,25 +15,5 @@ pub struct LimitedBatch<'a> {
     pub metrics: u64,
 }
 
-/// A limiter.
-pub trait Limits: Send + Sync + 'static {
-    /// Charges a batch: under all limits, or under none.
-    fn charge<'a>(&'a self, batch: &'a LimitedBatch<'a>) -> LimitsAnswer<'a, Ruling>;
-
-    /// Gives back what a batch was charged that could not be kept.
-    fn refund<'a>(&'a self, batch: &'a LimitedBatch<'a>) -> LimitsAnswer<'a, ()>;
-}
-
-/// No limits at all.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Unlimited;
-
-impl Limits for Unlimited {
-    fn charge<'a>(&'a self, _batch: &'a LimitedBatch<'a>) -> LimitsAnswer<'a, Ruling> {
-        Box::pin(async { Ruling::default() })
-    }
-
-    fn refund<'a>(&'a self, _batch: &'a LimitedBatch<'a>) -> LimitsAnswer<'a, ()> {
-        Box::pin(async {})
-    }
-}
+/// A limiter of batches.
+pub type BatchLimiter = dyn for<'b> Limits<LimitedBatch<'b>>;

@@ -14,9 +14,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use thiserror::Error;
 use tidegate_algorithms::limit::Verdict;
 use tidegate_algorithms::policy::{Attributes, Mode};
+use tidegate_net::limits::GrantedUnits;
 
 use crate::answers::Door;
 use crate::decision::{Decision, Part};
@@ -30,7 +30,7 @@ use crate::sources;
 pub const ATTRIBUTES: [&str; 7] = ["listener", "app", "ip", CLIENT_ID, "server_name", "country", "region"];
 
 /// How long to wait before asking again where no limit says how long.
-const NO_ANSWER: Duration = Duration::from_secs(1);
+pub const NO_ANSWER: Duration = Duration::from_secs(1);
 
 /// What is known of a connection.
 #[derive(Clone, Copy, Debug)]
@@ -49,39 +49,17 @@ pub struct ServedConnection<'a> {
     pub region: Option<&'a str>,
 }
 
-/// Why there is no decision.
-#[derive(Debug, Error)]
-pub enum ConnectionError {
-    /// A policy that is listed is not in force.
-    #[error("policy {0:?} is not in force")]
-    NoPolicy(Arc<str>),
-    /// The connection is out of bounds, or the store gave no answer.
-    #[error(transparent)]
-    Ask(#[from] AskError),
-}
-
-/// Units of bytes that a connection may pass.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct UnitGrant {
-    /// How many; 0: none yet, ask again.
-    pub units: u64,
-    /// How long to wait before that.
-    pub after: Duration,
-}
-
 impl Engine {
     /// Decides a connection under those of `policies` that apply. What concurrency limits have granted is held until
-    /// the second value is dropped. `needs_all`: each of `policies` must be in force.
+    /// the second value is dropped.
     ///
     /// # Errors
-    /// As [`Engine::decide`]; and when a policy is not in force that must be.
+    /// As [`Engine::decide`].
     pub async fn decide_connection(
         self: &Arc<Self>,
         policies: &[Arc<str>],
-        needs_all: bool,
         connection: &ServedConnection<'_>,
-    ) -> Result<(Decision, Option<RoutedHold>), ConnectionError> {
-        self.expect_all(policies, needs_all)?;
+    ) -> Result<(Decision, Option<RoutedHold>), AskError> {
         let address = sources::address_text(connection.client);
         let pairs = connection.attributes(&address);
         let ask = Ask {
@@ -101,14 +79,10 @@ impl Engine {
     pub async fn take_units(
         &self,
         policies: &[Arc<str>],
-        needs_all: bool,
         connection: &ServedConnection<'_>,
         most: u64,
-    ) -> UnitGrant {
-        let later = |after| UnitGrant { units: 0, after };
-        if self.expect_all(policies, needs_all).is_err() {
-            return later(NO_ANSWER);
-        }
+    ) -> GrantedUnits {
+        let later = |after| GrantedUnits { units: 0, after };
         let address = sources::address_text(connection.client);
         let pairs = connection.attributes(&address);
         let ask = Ask {
@@ -122,7 +96,7 @@ impl Engine {
             Ok((decision, units)) if decision.allowed => {
                 let enforced = decision.parts.iter().filter(|part| part.mode == Mode::Enforce);
                 let delay = enforced.map(|part| delay(&part.verdict)).max();
-                UnitGrant { units, after: delay.unwrap_or_default() }
+                GrantedUnits { units, after: delay.unwrap_or_default() }
             }
             Ok((decision, _)) => {
                 let wait = decision.deciding().and_then(Part::wait);
@@ -155,14 +129,6 @@ impl Engine {
             door: Door::EdgeBytes,
         };
         self.refund_under(policies, &ask).await
-    }
-
-    fn expect_all(&self, policies: &[Arc<str>], needs_all: bool) -> Result<(), ConnectionError> {
-        let missing = if needs_all { self.in_force().first_missing(policies) } else { None };
-        match missing {
-            Some(missing) => Err(ConnectionError::NoPolicy(Arc::clone(missing))),
-            None => Ok(()),
-        }
     }
 }
 

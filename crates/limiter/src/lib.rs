@@ -21,6 +21,7 @@ pub mod error;
 pub mod explain;
 pub mod grpc;
 pub mod http;
+mod missing;
 pub mod nearest;
 pub mod no_match;
 pub mod policy_set;

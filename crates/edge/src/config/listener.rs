@@ -230,10 +230,21 @@ impl ListenerConfig {
         !self.server_names.is_empty() || self.affinity == Affinity::ServerName
     }
 
+    /// What a connection meets before it is known what is to become of it: the address, the proxies in front, and the TLS.
+    /// What is done with it then is as if nothing were said.
+    #[must_use]
+    pub fn front(&self) -> Self {
+        Self {
+            proxy_protocol_from: self.proxy_protocol_from.clone(),
+            tls: self.tls.clone(),
+            tls_alpn: self.tls_alpn.clone(),
+            ..Self::new(self.listen)
+        }
+    }
+
     /// Whether the other one can take its place without a socket being opened, and with the same proxies in front and
     /// the same TLS.
-    #[must_use]
-    pub fn has_socket_of(&self, other: &Self) -> bool {
+    pub(crate) fn has_socket_of(&self, other: &Self) -> bool {
         self.listen == other.listen
             && self.proxy_protocol_from == other.proxy_protocol_from
             && self.tls == other.tls

@@ -31,7 +31,6 @@ use crate::authentication::places::{
     StatedText, of_basic, of_bearer, of_cookie, of_field, of_parameter, of_subprotocol,
 };
 use crate::config::{Auth, CertificateAuth, JwtAuth, KeyAuth, KeyPlace, TokenPlace};
-use crate::limits::Limits;
 use crate::observed::record::{Recorder, What};
 use crate::response::refusal::{CERTIFICATE, Refusal};
 use crate::routes::normal::Normal;
@@ -296,7 +295,7 @@ fn bounded(text: &[u8]) -> Option<Vec<u8>> {
     (1..=MAX_TEXT).contains(&text.len()).then(|| text.to_vec())
 }
 
-impl<L: Limits> Gateway<L> {
+impl Gateway {
     /// Authenticates a request, if its route asks for that.
     pub(crate) async fn authenticate(
         &self,

@@ -34,7 +34,6 @@ use crate::forwarding::fields::{FORWARDED_FOR, FORWARDED_HOST, FORWARDED_PROTO};
 use crate::forwarding::forward::onward;
 use crate::forwarding::message::Message;
 use crate::forwarding::payload::RequestPayload;
-use crate::limits::Limits;
 use crate::response::body::ReplySource;
 use crate::response::refusal::Refusal;
 use crate::routes::normal::Normal;
@@ -48,7 +47,7 @@ pub const MAX_BODY_BYTES: usize = 64 << 10;
 const FORWARDED_METHOD: HeaderName = HeaderName::from_static("x-forwarded-method");
 const FORWARDED_URI: HeaderName = HeaderName::from_static("x-forwarded-uri");
 
-impl<L: Limits> Gateway<L> {
+impl Gateway {
     /// Asks the route's authenticating service for the request's identity. `beside`: what tells the credentials apart that the route
     /// demands, too, if it does; they are no longer on the request.
     pub(crate) async fn ask_authority(

@@ -18,6 +18,7 @@ use http::request::Parts;
 use serde::Serialize;
 use tidegate_access::jwt::JwtDenial;
 use tidegate_access::keys::ApiKeys;
+use tidegate_net::limits::MissingPolicy;
 
 use crate::authentication::authenticate::StatedCredential;
 use crate::authentication::identity::Identity;
@@ -36,8 +37,8 @@ pub(crate) struct JudgedRequest<'a> {
     pub(crate) tls_name: Option<&'a str>,
     pub(crate) parts: &'a Parts,
     pub(crate) keys: &'a ApiKeys,
-    /// Whether a route that lists a policy which is not in force is served without it.
-    pub(crate) serves_without_policies: bool,
+    /// What becomes of requests whose route lists a policy that is not in force.
+    pub(crate) missing_policy: MissingPolicy,
 }
 
 /// What becomes of a request.
@@ -119,7 +120,7 @@ impl JudgedRequest<'_> {
         let nobody = Ok(None);
         let proof = if route.passes_preflight(parts) { &nobody } else { &seen.proof };
         let identity = proof.as_ref().map_err(Clone::clone)?;
-        if lacks_policy && !self.serves_without_policies {
+        if lacks_policy && self.missing_policy == MissingPolicy::Deny {
             return Err(Does::Refuse { status: 503, because: "no_policy" });
         }
         let upstream = match &route.action {

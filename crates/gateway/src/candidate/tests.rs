@@ -5,6 +5,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use tidegate_access::keys::ApiKeys;
+use tidegate_net::limits::MissingPolicy;
 
 use super::*;
 use crate::config::{GatewayConfig, StickyBy};
@@ -44,7 +45,7 @@ impl Both {
             tls_name: None,
             parts: &parts,
             keys: &self.keys,
-            serves_without_policies: false,
+            missing_policy: MissingPolicy::Deny,
         };
         let accepts = |position: usize| self.in_force[position].accepts(&parts);
         let found = self.table.find("shop.example", &path.normal, accepts);

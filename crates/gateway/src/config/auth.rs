@@ -4,25 +4,22 @@ use std::sync::Arc;
 
 use http::{HeaderName, HeaderValue};
 use serde_json::Value;
-use tidegate_access::keys::{MAX_KEY_SCOPE_BYTES, is_key_scope};
+use tidegate_access::keys::is_key_scope;
 use tidegate_algorithms::document::DocumentReader;
 
-use super::certificate::{CERTIFICATE_KEYS, CertificateAuth, certificate};
-use super::forward_auth::{FORWARD_AUTH_KEYS, ForwardAuth, forward_auth};
-use super::jwt::{JWT_KEYS, JwtAuth, TokenPlace, jwt};
+use super::certificate::{CertificateAuth, certificate};
+use super::forward_auth::{ForwardAuth, forward_auth};
+use super::jwt::{JwtAuth, TokenPlace, jwt};
 use super::pairs::{free_field, is_parameter};
-use super::part::part;
+use super::part::KeyReader;
 use super::servers::Source;
 use crate::authentication::identity::{CONSUMER, OF_KEYS};
 
-/// Most places where a key is looked for.
-const MAX_PLACES: usize = 8;
-
-/// Longest name of a parameter or field.
+/// Longest value of `auth` that is compared with the ways.
 const MAX_NAME: usize = 64;
 
 /// The ways to prove who one is, by their names.
-const WAYS: [&str; 4] = ["key", "jwt", "forward", "certificate"];
+pub(super) const WAYS: [&str; 4] = ["key", "jwt", "forward", "certificate"];
 
 const ACCEPTED: &str = "\"header:NAME\", \"query:NAME\", \"bearer\", \"basic\"";
 
@@ -124,7 +121,7 @@ pub enum KeyPlace {
 }
 
 /// `None`: it needs nothing. A way that cannot be read is a mistake, so that no list is in force without one of its ways.
-pub(super) fn auth(reader: &mut DocumentReader<'_>, pointer: &str, source: Source) -> Option<Auth> {
+pub(super) fn auth(reader: &mut KeyReader<'_>, source: Source) -> Option<Auth> {
     let stated = named_ways(reader);
     let words = stated.as_ref().map(|(_, words)| &words[..]).unwrap_or_default();
     let parts = [
@@ -145,13 +142,13 @@ pub(super) fn auth(reader: &mut DocumentReader<'_>, pointer: &str, source: Sourc
             );
         }
     }
-    let jwt = part(reader, "jwt", &JWT_KEYS, pointer, |inner| jwt(inner, source)).flatten();
+    let jwt = reader.part("jwt", |inner| jwt(inner, source)).flatten();
     let tokens = jwt.as_ref().filter(|_| words.contains(&"jwt")).map(|jwt| &jwt.places[..]);
     let mut key = Some(key(reader, tokens.unwrap_or_default()));
     let mut jwt = jwt.map(|jwt| Auth::Jwt(Box::new(jwt)));
-    let forward = part(reader, "forward_auth", &FORWARD_AUTH_KEYS, pointer, forward_auth).flatten();
+    let forward = reader.part("forward_auth", forward_auth).flatten();
     let mut forward = forward.map(|forward| Auth::Forward(Box::new(forward)));
-    let certificate = part(reader, "certificate", &CERTIFICATE_KEYS, pointer, certificate).flatten();
+    let certificate = reader.part("certificate", certificate).flatten();
     let mut certificate = certificate.map(Auth::Certificate);
     let (needed, words) = stated?;
     let mut ways = Vec::new();
@@ -184,7 +181,7 @@ pub(super) fn auth(reader: &mut DocumentReader<'_>, pointer: &str, source: Sourc
 }
 
 /// The names of the ways that a route demands; `None`: none is stated, or they cannot be read, which is reported.
-fn named_ways<'v>(reader: &mut DocumentReader<'v>) -> Option<(Needed, Vec<&'v str>)> {
+fn named_ways<'v>(reader: &mut KeyReader<'v>) -> Option<(Needed, Vec<&'v str>)> {
     let fields = [Needed::One, Needed::Any, Needed::All];
     let stated: Vec<Needed> =
         fields.into_iter().filter(|needed| reader.field(needed.field()).is_some()).collect();
@@ -199,7 +196,7 @@ fn named_ways<'v>(reader: &mut DocumentReader<'v>) -> Option<(Needed, Vec<&'v st
             reader.mistake("auth", "is a list", accepted);
             return None;
         }
-        let word = reader.text("auth", 1, MAX_NAME)?;
+        let word = DocumentReader::text(reader, "auth", 1, MAX_NAME)?;
         if !WAYS.contains(&word) {
             let accepted = "\"key\", \"jwt\", \"forward\", \"certificate\"; several in auth_any or auth_all";
             reader.mistake("auth", format!("is {word:?}"), accepted);
@@ -207,7 +204,7 @@ fn named_ways<'v>(reader: &mut DocumentReader<'v>) -> Option<(Needed, Vec<&'v st
         return Some((needed, vec![word]));
     }
     let (field, before) = (needed.field(), reader.mistakes.len());
-    let words = reader.texts(field, WAYS.len(), 1, MAX_NAME);
+    let words = reader.texts(field);
     for (index, word) in words.iter().enumerate() {
         let place = format!("{field}/{index}");
         if !WAYS.contains(word) || words[..index].contains(word) {
@@ -226,7 +223,7 @@ fn named_ways<'v>(reader: &mut DocumentReader<'v>) -> Option<(Needed, Vec<&'v st
 }
 
 /// Whether preflights pass without what `auth` asks for. There must be somebody else who answers them, and that is a server.
-pub(super) fn skip_auth_preflight(reader: &mut DocumentReader<'_>) -> bool {
+pub(super) fn skip_auth_preflight(reader: &mut KeyReader<'_>) -> bool {
     let skips = reader.flag("skip_auth_preflight").unwrap_or(false);
     let has = |fields: &[&str]| fields.iter().any(|field| reader.field(field).is_some());
     let lacks = [("auth", has(&["auth", "auth_any", "auth_all"])), ("upstream", has(&["upstream"]))];
@@ -242,14 +239,14 @@ pub(super) fn skip_auth_preflight(reader: &mut DocumentReader<'_>) -> bool {
 }
 
 /// `tokens` are the places in which the same route looks for tokens: what stands there is no key.
-fn key(reader: &mut DocumentReader<'_>, tokens: &[TokenPlace]) -> KeyAuth {
+fn key(reader: &mut KeyReader<'_>, tokens: &[TokenPlace]) -> KeyAuth {
     let is_of_tokens = |place: &KeyPlace| match place {
         KeyPlace::Bearer => tokens.contains(&TokenPlace::Bearer),
         KeyPlace::Parameter(name) => tokens.contains(&TokenPlace::Parameter(name.clone())),
         KeyPlace::Field(_) | KeyPlace::Basic => false,
     };
     let mut places = Vec::new();
-    for (index, text) in reader.texts("key_in", MAX_PLACES, 1, 2 * MAX_NAME).into_iter().enumerate() {
+    for (index, text) in reader.texts("key_in").into_iter().enumerate() {
         match place(text) {
             Some(place) if is_of_tokens(&place) => {
                 let problem = format!("is {text:?}, where jwt.token_in has tokens");
@@ -271,7 +268,7 @@ fn key(reader: &mut DocumentReader<'_>, tokens: &[TokenPlace]) -> KeyAuth {
     }
     let challenges = places.iter().filter_map(challenge).collect();
     let route = reader.field("name").and_then(Value::as_str).unwrap_or_default().into();
-    let scope = reader.text("key_scope", 1, MAX_KEY_SCOPE_BYTES);
+    let scope = reader.text("key_scope");
     if let Some(other) = scope.filter(|scope| !is_key_scope(scope)) {
         let accepted = "printable ASCII without blanks, '\"' and '\\': a scope that keys can have";
         reader.mistake("key_scope", format!("is {other:?}"), accepted);

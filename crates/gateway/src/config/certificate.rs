@@ -1,11 +1,7 @@
 //! `certificate` of a route: whose client certificates open it.
 
-use tidegate_algorithms::document::DocumentReader;
+use super::part::KeyReader;
 
-pub(super) const CERTIFICATE_KEYS: [&str; 1] = ["names"];
-
-const MAX_NAMES: usize = 100;
-const MAX_NAME: usize = 512;
 const ACCEPTED: &str =
     "names: \"spiffe://shop/pay\", \"spiffe://shop/*\", \"*.clients.example\", or \"*\" for all";
 
@@ -37,9 +33,9 @@ impl CertificateAuth {
     }
 }
 
-pub(super) fn certificate(reader: &mut DocumentReader<'_>) -> Option<CertificateAuth> {
+pub(super) fn certificate(reader: &mut KeyReader<'_>) -> Option<CertificateAuth> {
     let mut names = Vec::new();
-    for (index, text) in reader.texts("names", MAX_NAMES, 1, MAX_NAME).into_iter().enumerate() {
+    for (index, text) in reader.texts("names").into_iter().enumerate() {
         match pattern(text) {
             Some(pattern) => names.push(pattern),
             None => reader.mistake(&format!("names/{index}"), format!("is {text:?}"), ACCEPTED),

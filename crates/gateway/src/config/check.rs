@@ -5,18 +5,11 @@ use std::time::Duration;
 use http::uri::{Authority, PathAndQuery};
 use http::{HeaderName, HeaderValue};
 use tidegate_algorithms::balance::eligibility::Thresholds;
-use tidegate_algorithms::document::DocumentReader;
 use tidegate_algorithms::time::SECOND;
 
-use super::pairs::pairs_up_to;
-use super::part::{DAY, limit};
+use super::pairs::field_pairs;
+use super::part::KeyReader;
 use super::servers::Protocol;
-
-pub(super) const CHECK_KEYS: [&str; 9] =
-    ["path", "grpc", "host", "fields", "interval_seconds", "timeout_seconds", "rise", "fall", "status"];
-
-/// Most fields that a check sends beside its own.
-const MAX_FIELDS: usize = 20;
 
 /// How servers are checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,7 +41,7 @@ pub enum Probe {
     Grpc(Box<str>),
 }
 
-pub(super) fn check(reader: &mut DocumentReader<'_>, protocol: Protocol) -> CheckConfig {
+pub(super) fn check(reader: &mut KeyReader<'_>, protocol: Protocol) -> CheckConfig {
     let probe = probe(reader, protocol);
     let (host, fields) = (host(reader), fields(reader));
     if probe == Probe::Connection {
@@ -67,25 +60,25 @@ pub(super) fn check(reader: &mut DocumentReader<'_>, protocol: Protocol) -> Chec
         probe,
         host,
         fields,
-        interval: nanos(reader.seconds("interval_seconds", 0.01, DAY), 10 * SECOND),
-        timeout: nanos(reader.seconds("timeout_seconds", 0.001, DAY), 5 * SECOND),
+        interval: nanos(reader.seconds("interval_seconds"), 10 * SECOND),
+        timeout: nanos(reader.seconds("timeout_seconds"), 5 * SECOND),
         thresholds: Thresholds {
-            rise: limit(reader.number("rise", 1, 1_000)).unwrap_or(thresholds.rise),
-            fall: limit(reader.number("fall", 1, 1_000)).unwrap_or(thresholds.fall),
+            rise: reader.limit("rise").unwrap_or(thresholds.rise),
+            fall: reader.limit("fall").unwrap_or(thresholds.fall),
         },
-        status: reader.number("status", 100, 599).and_then(|status| u16::try_from(status).ok()),
+        status: reader.number("status").and_then(|status| u16::try_from(status).ok()),
     }
 }
 
-fn probe(reader: &mut DocumentReader<'_>, protocol: Protocol) -> Probe {
-    let path = reader.text("path", 1, 1_024).and_then(|path| {
+fn probe(reader: &mut KeyReader<'_>, protocol: Protocol) -> Probe {
+    let path = reader.text("path").and_then(|path| {
         let parsed = path.parse().ok().filter(|_| path.starts_with('/'));
         if parsed.is_none() {
             reader.mistake("path", format!("is {path:?}"), "a path that begins with a slash");
         }
         parsed
     });
-    let grpc = reader.text("grpc", 0, 127);
+    let grpc = reader.text("grpc");
     if grpc.is_some() && protocol != Protocol::Http2 {
         reader.mistake("grpc", "has no effect", "protocol = \"http2\" beside it");
     }
@@ -101,8 +94,8 @@ fn probe(reader: &mut DocumentReader<'_>, protocol: Protocol) -> Probe {
 }
 
 /// A name or an address, with or without a port: what `Host` may be, and `:authority`.
-fn host(reader: &mut DocumentReader<'_>) -> Option<HeaderValue> {
-    let text = reader.text("host", 1, 255)?;
+fn host(reader: &mut KeyReader<'_>) -> Option<HeaderValue> {
+    let text = reader.text("host")?;
     let is_host = text.parse::<Authority>().is_ok_and(|it| !it.host().is_empty() && !text.contains('@'));
     let host = HeaderValue::from_str(text).ok().filter(|_| is_host);
     if host.is_none() {
@@ -111,8 +104,8 @@ fn host(reader: &mut DocumentReader<'_>) -> Option<HeaderValue> {
     host
 }
 
-fn fields(reader: &mut DocumentReader<'_>) -> Vec<(HeaderName, HeaderValue)> {
-    let fields = pairs_up_to(reader, "fields", MAX_FIELDS);
+fn fields(reader: &mut KeyReader<'_>) -> Vec<(HeaderName, HeaderValue)> {
+    let fields = field_pairs(reader, "fields");
     if fields.iter().any(|(name, _)| *name == http::header::HOST) {
         reader.mistake("fields", "has \"host\"", "the key host for it");
     }

@@ -12,24 +12,11 @@ use tidegate_algorithms::document::DocumentReader;
 use tidegate_algorithms::time::SECOND;
 
 use super::jwt::attribute_pairs;
-use super::matches::MAX_TEXT;
 use super::pairs::free_field;
+use super::part::KeyReader;
 
-pub(super) const FORWARD_AUTH_KEYS: [&str; 10] = [
-    "upstream",
-    "path",
-    "timeout_seconds",
-    "send",
-    "fields",
-    "attributes",
-    "pass_back",
-    "cache_seconds",
-    "cache_by",
-    "on_error",
-];
-
-const MAX_NAMES: usize = 20;
-const MAX_NAME: usize = 64;
+/// Longest value of `on_error` that is compared with its words.
+const MAX_WORD: usize = 64;
 
 /// Another service says whose a request is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,17 +56,17 @@ pub enum CachedBy {
     Field(HeaderName),
 }
 
-pub(super) fn forward_auth(reader: &mut DocumentReader<'_>) -> Option<ForwardAuth> {
-    let upstream = reader.text("upstream", 1, 64);
+pub(super) fn forward_auth(reader: &mut KeyReader<'_>) -> Option<ForwardAuth> {
+    let upstream = reader.text("upstream");
     if reader.field("upstream").is_none() {
         reader.mistake("upstream", "is missing", "the name of an upstream");
     }
-    let path = reader.text("path", 1, MAX_TEXT).unwrap_or("/");
+    let path = reader.text("path").unwrap_or("/");
     let path = path.parse::<PathAndQuery>().ok().filter(|_| path.starts_with('/'));
     if path.is_none() {
         reader.mistake("path", "is no path", "a path, as in \"/verify\"");
     }
-    let timeout = reader.seconds("timeout_seconds", 0.001, 60.0).unwrap_or(SECOND);
+    let timeout = reader.seconds("timeout_seconds").unwrap_or(SECOND);
     let send = names(reader, "send", &[AUTHORIZATION, COOKIE], any_field);
     let fields = names(reader, "fields", &[], free_field);
     let back = [WWW_AUTHENTICATE, LOCATION, SET_COOKIE, CONTENT_TYPE, RETRY_AFTER];
@@ -91,13 +78,13 @@ pub(super) fn forward_auth(reader: &mut DocumentReader<'_>) -> Option<ForwardAut
             None => reader.mistake(&format!("attributes/{name}"), format!("is {field:?}"), "a field's name"),
         }
     }
-    let cache = reader.seconds("cache_seconds", 0.0, 3_600.0).unwrap_or(0);
+    let cache = reader.seconds("cache_seconds").unwrap_or(0);
     let cache_by = cache_by(reader);
     if cache > 0 && cache_by.is_empty() {
         let accepted = "what tells clients apart, as in [\"header:authorization\"]";
         reader.mistake("cache_by", "is missing beside cache_seconds", accepted);
     }
-    let on_error = reader.text("on_error", 1, MAX_NAME).unwrap_or("deny");
+    let on_error = DocumentReader::text(reader, "on_error", 1, MAX_WORD).unwrap_or("deny");
     if !["deny", "allow"].contains(&on_error) {
         reader.mistake("on_error", format!("is {on_error:?}"), "\"deny\", \"allow\"");
     }
@@ -116,7 +103,7 @@ pub(super) fn forward_auth(reader: &mut DocumentReader<'_>) -> Option<ForwardAut
 }
 
 fn names(
-    reader: &mut DocumentReader<'_>,
+    reader: &mut KeyReader<'_>,
     field: &str,
     default: &[HeaderName],
     read: impl Fn(&str) -> Option<HeaderName>,
@@ -125,7 +112,7 @@ fn names(
         return default.to_vec();
     }
     let mut names = Vec::new();
-    for (index, text) in reader.texts(field, MAX_NAMES, 1, MAX_NAME).into_iter().enumerate() {
+    for (index, text) in reader.texts(field).into_iter().enumerate() {
         match read(text) {
             Some(name) => names.push(name),
             None => {
@@ -143,9 +130,9 @@ fn any_field(text: &str) -> Option<HeaderName> {
         .filter(|name| !crate::forwarding::fields::is_of_the_connection(name))
 }
 
-fn cache_by(reader: &mut DocumentReader<'_>) -> Vec<CachedBy> {
+fn cache_by(reader: &mut KeyReader<'_>) -> Vec<CachedBy> {
     let mut parts = Vec::new();
-    for (index, text) in reader.texts("cache_by", MAX_NAMES, 1, 2 * MAX_NAME).into_iter().enumerate() {
+    for (index, text) in reader.texts("cache_by").into_iter().enumerate() {
         let part = match text {
             "method" => Some(CachedBy::Method),
             "host" => Some(CachedBy::Host),

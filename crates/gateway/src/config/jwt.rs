@@ -6,33 +6,17 @@ use http::uri::PathAndQuery;
 use http::{HeaderName, Uri};
 use serde_json::json;
 use tidegate_access::jwt::{JwtKeys, JwtRules};
-use tidegate_algorithms::document::{DocumentReader, escape, is_name};
+use tidegate_algorithms::document::{escape, is_name};
 
-use super::matches::{MAX_TEXT, is_cookie_name, text_pairs};
+use super::matches::{is_cookie_name, text_pairs};
 use super::pairs::{free_field, is_parameter};
+use super::part::KeyReader;
 use super::servers::{Source, read_bounded};
 use super::upstream::{UpstreamConfig, read as read_upstream};
 use crate::authentication::identity::CONSUMER;
 
-pub(super) const JWT_KEYS: [&str; 10] = [
-    "issuer",
-    "audience",
-    "keys_url",
-    "keys_file",
-    "token_in",
-    "leeway_seconds",
-    "required",
-    "attributes",
-    "fields",
-    "forward",
-];
-
-const MAX_AUDIENCES: usize = 20;
-const MAX_PAIRS: usize = 20;
-const MAX_NAME: usize = 1_024;
 const LEEWAY_SECONDS: u64 = 60;
-/// Most places where a token is looked for, and the longest name of one.
-const MAX_PLACES: usize = 8;
+/// The longest name of a place where a token is looked for.
 const MAX_PLACE_NAME: usize = 64;
 
 /// What every request has, whoever sends it.
@@ -88,14 +72,14 @@ pub struct JwtKeysUrl {
     pub path: PathAndQuery,
 }
 
-pub(super) fn jwt(reader: &mut DocumentReader<'_>, source: Source) -> Option<JwtAuth> {
-    let issuer = reader.text("issuer", 1, MAX_NAME);
+pub(super) fn jwt(reader: &mut KeyReader<'_>, source: Source) -> Option<JwtAuth> {
+    let issuer = reader.text("issuer");
     if reader.field("issuer").is_none() {
         reader.mistake("issuer", "is missing", "the value of the claim iss in tokens");
     }
-    let audiences = reader.texts("audience", MAX_AUDIENCES, 1, MAX_NAME).into_iter().map(Box::from).collect();
-    let leeway_seconds = reader.number("leeway_seconds", 0, 600).unwrap_or(LEEWAY_SECONDS);
-    let required = text_pairs(reader, "required", MAX_PAIRS);
+    let audiences = reader.texts("audience").into_iter().map(Box::from).collect();
+    let leeway_seconds = reader.number("leeway_seconds").unwrap_or(LEEWAY_SECONDS);
+    let required = text_pairs(reader, "required");
     let attributes = attributes(reader);
     let fields = fields(reader);
     let forward = reader.flag("forward").unwrap_or(false);
@@ -106,13 +90,13 @@ pub(super) fn jwt(reader: &mut DocumentReader<'_>, source: Source) -> Option<Jwt
 }
 
 /// `token_in`. A token that servers are sent stays where it is, which is no place where others write it down.
-fn places(reader: &mut DocumentReader<'_>, forward: bool) -> Vec<TokenPlace> {
+fn places(reader: &mut KeyReader<'_>, forward: bool) -> Vec<TokenPlace> {
     const ACCEPTED: &str = "\"bearer\", \"cookie:NAME\", \"query:NAME\", \"protocol:NAME\", each once";
     if reader.field("token_in").is_none() {
         return vec![TokenPlace::Bearer];
     }
     let mut places = Vec::new();
-    for (index, text) in reader.texts("token_in", MAX_PLACES, 1, 2 * MAX_PLACE_NAME).into_iter().enumerate() {
+    for (index, text) in reader.texts("token_in").into_iter().enumerate() {
         let field = format!("token_in/{index}");
         match place(text).filter(|place| !places.contains(place)) {
             Some(TokenPlace::Parameter(_) | TokenPlace::Protocol(_)) if forward => {
@@ -145,7 +129,7 @@ fn place(text: &str) -> Option<TokenPlace> {
     }
 }
 
-fn attributes(reader: &mut DocumentReader<'_>) -> Vec<(Arc<str>, Box<str>)> {
+fn attributes(reader: &mut KeyReader<'_>) -> Vec<(Arc<str>, Box<str>)> {
     if reader.field("attributes").is_none() {
         return vec![(Arc::from(CONSUMER), "sub".into())];
     }
@@ -153,8 +137,8 @@ fn attributes(reader: &mut DocumentReader<'_>) -> Vec<(Arc<str>, Box<str>)> {
 }
 
 /// `attributes`: their names, and what they are.
-pub(super) fn attribute_pairs(reader: &mut DocumentReader<'_>) -> Vec<(Box<str>, Box<str>)> {
-    let pairs = text_pairs(reader, "attributes", MAX_PAIRS);
+pub(super) fn attribute_pairs(reader: &mut KeyReader<'_>) -> Vec<(Box<str>, Box<str>)> {
+    let pairs = text_pairs(reader, "attributes");
     for (name, _) in &pairs {
         if !is_name(name) || TAKEN_ATTRIBUTES.contains(&&**name) {
             let place = format!("attributes/{}", escape(name));
@@ -166,9 +150,9 @@ pub(super) fn attribute_pairs(reader: &mut DocumentReader<'_>) -> Vec<(Box<str>,
     pairs
 }
 
-fn fields(reader: &mut DocumentReader<'_>) -> Vec<(HeaderName, Box<str>)> {
+fn fields(reader: &mut KeyReader<'_>) -> Vec<(HeaderName, Box<str>)> {
     let mut fields = Vec::new();
-    for (name, claim) in text_pairs(reader, "fields", MAX_PAIRS) {
+    for (name, claim) in text_pairs(reader, "fields") {
         match free_field(&name) {
             Some(name) => fields.push((name, claim)),
             None => {
@@ -180,10 +164,10 @@ fn fields(reader: &mut DocumentReader<'_>) -> Vec<(HeaderName, Box<str>)> {
     fields
 }
 
-fn keys(reader: &mut DocumentReader<'_>, source: Source) -> Option<JwtKeysFrom> {
+fn keys(reader: &mut KeyReader<'_>, source: Source) -> Option<JwtKeysFrom> {
     const EITHER: &str = "one of keys_url, keys_file";
-    let url = reader.text("keys_url", 1, MAX_TEXT);
-    let file = reader.text("keys_file", 1, 4_096);
+    let url = reader.text("keys_url");
+    let file = reader.text("keys_file");
     match (reader.field("keys_url").is_some(), reader.field("keys_file").is_some()) {
         (false, false) => reader.mistake("keys_url", "is missing", EITHER),
         (true, true) => reader.mistake("keys_file", "stands beside keys_url", EITHER),

@@ -4,17 +4,11 @@ use std::fmt;
 
 use http::Method;
 use serde_json::Value;
-use tidegate_algorithms::document::{DocumentReader, escape, shown};
+use tidegate_algorithms::document::{escape, shown};
 use tidegate_wire::path::{normal_form, one_spelling};
 
+use super::part::KeyReader;
 use crate::routes::host::bare_host;
-
-/// Longest text of one host, path or method, in bytes.
-pub(super) const MAX_TEXT: usize = 8_192;
-
-const MAX_HOSTS: usize = 100;
-const MAX_METHODS: usize = 20;
-const MAX_CONDITIONS: usize = 20;
 
 /// Which hosts.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,17 +54,17 @@ pub enum Segment {
 }
 
 /// A text, or a list of them.
-fn one_or_more<'a>(reader: &mut DocumentReader<'a>, field: &str, most: usize) -> Vec<&'a str> {
+fn one_or_more<'a>(reader: &mut KeyReader<'a>, field: &str) -> Vec<&'a str> {
     match reader.field(field) {
         Some(Value::String(text)) => vec![text],
-        _ => reader.texts(field, most, 1, MAX_TEXT),
+        _ => reader.texts(field),
     }
 }
 
-pub(super) fn hosts(reader: &mut DocumentReader<'_>) -> Vec<HostPattern> {
+pub(super) fn hosts(reader: &mut KeyReader<'_>) -> Vec<HostPattern> {
     let accepted = "a host name or address without a port; \"*.example.com\" for all names below one";
     let mut hosts = Vec::new();
-    for (index, text) in one_or_more(reader, "host", MAX_HOSTS).into_iter().enumerate() {
+    for (index, text) in one_or_more(reader, "host").into_iter().enumerate() {
         let (is_suffix, name) = match text.strip_prefix('*') {
             Some(rest) if rest.starts_with('.') => (true, &rest[1..]),
             _ => (false, text),
@@ -105,11 +99,11 @@ fn spelt(text: &str) -> String {
     spelt
 }
 
-pub(super) fn path(reader: &mut DocumentReader<'_>) -> PathPattern {
+pub(super) fn path(reader: &mut KeyReader<'_>) -> PathPattern {
     let everything = PathPattern::Prefix("".into());
     let accepted =
         "a path in normal form: \"/a\", \"/a/*\" for all below it, \"/a/{id}\" for any one segment";
-    let Some(text) = reader.text("path", 1, MAX_TEXT) else { return everything };
+    let Some(text) = reader.text("path") else { return everything };
     let spelt = spelt(text);
     let (body, is_prefix) = match spelt.strip_suffix("/*") {
         Some(body) => (body, true),
@@ -163,9 +157,9 @@ pub(super) fn covers(path: &PathPattern, prefix: &str) -> bool {
     }
 }
 
-pub(super) fn methods(reader: &mut DocumentReader<'_>) -> Vec<Method> {
+pub(super) fn methods(reader: &mut KeyReader<'_>) -> Vec<Method> {
     let mut methods = Vec::new();
-    for (index, text) in one_or_more(reader, "method", MAX_METHODS).into_iter().enumerate() {
+    for (index, text) in one_or_more(reader, "method").into_iter().enumerate() {
         match Method::from_bytes(text.as_bytes()) {
             Ok(Method::CONNECT | Method::TRACE) => {
                 let problem = format!("is {text:?}, which no route gets: it is answered 501");
@@ -180,13 +174,13 @@ pub(super) fn methods(reader: &mut DocumentReader<'_>) -> Vec<Method> {
     methods
 }
 
-pub(super) fn query(reader: &mut DocumentReader<'_>) -> Vec<(Box<str>, Box<str>)> {
-    text_pairs(reader, "query", MAX_CONDITIONS)
+pub(super) fn query(reader: &mut KeyReader<'_>) -> Vec<(Box<str>, Box<str>)> {
+    text_pairs(reader, "query")
 }
 
 /// Cookies that a request must have.
-pub(super) fn cookies(reader: &mut DocumentReader<'_>) -> Vec<(Box<str>, Box<str>)> {
-    let pairs = text_pairs(reader, "cookie", MAX_CONDITIONS);
+pub(super) fn cookies(reader: &mut KeyReader<'_>) -> Vec<(Box<str>, Box<str>)> {
+    let pairs = text_pairs(reader, "cookie");
     for (name, value) in &pairs {
         // Any other is in no request.
         if !is_cookie_name(name) || value.contains(';') || value.trim().len() != value.len() {
@@ -204,12 +198,9 @@ pub(super) fn is_cookie_name(name: &str) -> bool {
 }
 
 /// An object of names and texts.
-pub(super) fn text_pairs(
-    reader: &mut DocumentReader<'_>,
-    field: &str,
-    most: usize,
-) -> Vec<(Box<str>, Box<str>)> {
+pub(super) fn text_pairs(reader: &mut KeyReader<'_>, field: &str) -> Vec<(Box<str>, Box<str>)> {
     let Some(value) = reader.field(field) else { return Vec::new() };
+    let most = reader.most_pairs(field);
     let Some(map) = value.as_object().filter(|map| map.len() <= most) else {
         let accepted = format!("an object of up to {most} names and their values");
         reader.mistake(field, format!("is {}", shown(value)), accepted);

@@ -19,9 +19,11 @@ mod redirect;
 mod reference;
 mod rewrite;
 mod route;
+mod route_keys;
 mod servers;
 mod split;
 mod upstream;
+mod upstream_keys;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -43,10 +45,11 @@ pub use jwt::{JwtAuth, JwtKeysFrom, JwtKeysUrl};
 pub use matches::{HostPattern, PathPattern, Segment};
 pub use options::Maintenance;
 pub use redirect::{Location, Redirect};
-pub use reference::{DocumentKey, ROUTE_KEYS, Shape, UPSTREAM_KEYS, schema, with_breaker};
+pub use reference::{DocumentKey, Shape, rows, schema};
 pub use rewrite::{EncodedSlash, Slashes};
 pub use route::RouteConfig;
 pub(crate) use route::read as read_route;
+pub use route_keys::ROUTE_KEYS;
 pub(crate) use servers::Source;
 pub use servers::{Protocol, ServerConfig};
 #[cfg(test)]
@@ -55,6 +58,7 @@ pub use split::{MirrorConfig, SplitConfig, StickyBy};
 pub(crate) use upstream::AdaptiveConfig;
 pub(crate) use upstream::read as read_upstream;
 pub use upstream::{BalanceKey, RegisteredServers, RetryConfig, UpstreamConfig};
+pub use upstream_keys::UPSTREAM_KEYS;
 
 /// Most upstreams of a gateway.
 pub const MAX_UPSTREAMS: usize = 10_000;

@@ -10,16 +10,9 @@ use tidegate_net::proxied::Network;
 
 use super::action::StaticReply;
 use super::fixed::static_reply;
+use super::part::KeyReader;
 use crate::routes::cors::Cors;
 use crate::routes::shed::Priority;
-
-pub(super) const CORS_KEYS: [&str; 6] =
-    ["origins", "methods", "headers", "expose", "credentials", "max_age_seconds"];
-pub(super) const MAINTENANCE_KEYS: [&str; 6] =
-    ["enabled", "allow", "retry_after_seconds", "status", "body", "content_type"];
-
-const MAX_NAMES: usize = 100;
-const DAY: f64 = 86_400.0;
 
 /// A route that is out of service, but for some.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,8 +23,8 @@ pub struct Maintenance {
     pub allow: Vec<Network>,
 }
 
-pub(super) fn cors(reader: &mut DocumentReader<'_>) -> Cors {
-    let texts = reader.texts("origins", MAX_NAMES, 1, 256);
+pub(super) fn cors(reader: &mut KeyReader<'_>) -> Cors {
+    let texts = reader.texts("origins");
     let mut origins = Vec::new();
     for (index, text) in texts.iter().enumerate() {
         match HeaderValue::from_str(text) {
@@ -54,7 +47,7 @@ pub(super) fn cors(reader: &mut DocumentReader<'_>) -> Cors {
         reader.mistake("credentials", "stands beside the origin \"*\"", "origins by name");
     }
     let methods = names(reader, "methods");
-    let max_age = reader.seconds("max_age_seconds", 0.0, DAY).unwrap_or(600 * SECOND);
+    let max_age = reader.seconds("max_age_seconds").unwrap_or(600 * SECOND);
     Cors {
         origins: (!is_anybody).then_some(origins),
         methods: methods.unwrap_or(HeaderValue::from_static("GET, HEAD, POST")),
@@ -82,8 +75,8 @@ fn is_origin(text: &str) -> bool {
 }
 
 /// A list of names as one field's value; `None` if it is empty.
-fn names(reader: &mut DocumentReader<'_>, field: &str) -> Option<HeaderValue> {
-    let names = reader.texts(field, MAX_NAMES, 1, 64);
+fn names(reader: &mut KeyReader<'_>, field: &str) -> Option<HeaderValue> {
+    let names = reader.texts(field);
     let is_token =
         |name: &str| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_');
     for (index, name) in names.iter().enumerate().filter(|(_, name)| !is_token(name)) {
@@ -93,8 +86,8 @@ fn names(reader: &mut DocumentReader<'_>, field: &str) -> Option<HeaderValue> {
 }
 
 /// How much requests of a route matter.
-pub(super) fn priority(reader: &mut DocumentReader<'_>) -> Priority {
-    let Some(word) = reader.text("priority", 1, 16) else { return Priority::default() };
+pub(super) fn priority(reader: &mut KeyReader<'_>) -> Priority {
+    let Some(word) = DocumentReader::text(reader, "priority", 1, 16) else { return Priority::default() };
     let known = Priority::ALL.into_iter().find(|known| known.word() == word);
     if known.is_none() {
         reader.mistake("priority", format!("is {word:?}"), "\"low\", \"normal\", \"critical\"");
@@ -103,11 +96,11 @@ pub(super) fn priority(reader: &mut DocumentReader<'_>) -> Priority {
 }
 
 /// `None` if it is switched off.
-pub(super) fn maintenance(reader: &mut DocumentReader<'_>) -> Option<Maintenance> {
+pub(super) fn maintenance(reader: &mut KeyReader<'_>) -> Option<Maintenance> {
     let enabled = reader.flag("enabled").unwrap_or(true);
-    let wait = reader.number("retry_after_seconds", 1, 86_400).unwrap_or(60);
+    let wait = reader.number("retry_after_seconds").unwrap_or(60);
     let mut allow = Vec::new();
-    for (index, text) in reader.texts("allow", MAX_NAMES, 1, 64).into_iter().enumerate() {
+    for (index, text) in reader.texts("allow").into_iter().enumerate() {
         match text.parse::<Network>() {
             Ok(network) => allow.push(network),
             Err(error) => {

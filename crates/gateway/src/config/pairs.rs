@@ -1,29 +1,19 @@
 //! Names of header fields and their values: what a request must have, and what is sent.
 
 use http::{HeaderName, HeaderValue};
-use tidegate_algorithms::document::{DocumentReader, shown};
+use tidegate_algorithms::document::shown;
 
-/// Most fields in one object.
-pub(super) const MAX_FIELDS: usize = 100;
+use super::part::KeyReader;
 
 /// Longest name of a parameter that may have a credential.
 const MAX_PARAMETER_NAME: usize = 64;
 
 /// An object of field names and values.
-pub(super) fn field_pairs(reader: &mut DocumentReader<'_>, field: &str) -> Vec<(HeaderName, HeaderValue)> {
-    pairs_up_to(reader, field, MAX_FIELDS)
-}
-
-/// The same of at most so many.
-pub(super) fn pairs_up_to(
-    reader: &mut DocumentReader<'_>,
-    field: &str,
-    most: usize,
-) -> Vec<(HeaderName, HeaderValue)> {
+pub(super) fn field_pairs(reader: &mut KeyReader<'_>, field: &str) -> Vec<(HeaderName, HeaderValue)> {
     let accepted = "an object of field names and their values";
     let mut pairs = Vec::new();
     let Some(value) = reader.field(field) else { return pairs };
-    let Some(map) = value.as_object().filter(|map| map.len() <= most) else {
+    let Some(map) = value.as_object().filter(|map| map.len() <= reader.most_pairs(field)) else {
         reader.mistake(field, format!("is {}", shown(value)), accepted);
         return pairs;
     };

@@ -7,13 +7,9 @@
 
 use http::uri::Authority;
 use http::{HeaderValue, StatusCode, Uri};
-use tidegate_algorithms::document::DocumentReader;
 
-use super::matches::MAX_TEXT;
-use super::part::status_code;
+use super::part::{KeyReader, status_code};
 use crate::response::refusal::Refusal;
-
-pub(super) const REDIRECT_KEYS: [&str; 2] = ["status", "location"];
 
 const ACCEPTED: &str = "a URL or a path; \"https://{host}{uri}\" and \"https://new.example/old{uri}\" keep the request's host, and its path \
                         and query";
@@ -94,12 +90,12 @@ fn is_host(authority: &Authority) -> bool {
 }
 
 /// `None`: there is a mistake in it.
-pub(super) fn redirect(reader: &mut DocumentReader<'_>) -> Option<Redirect> {
-    let status = reader.number("status", 301, 308).unwrap_or(302);
+pub(super) fn redirect(reader: &mut KeyReader<'_>) -> Option<Redirect> {
+    let status = reader.number("status").unwrap_or(302);
     if !matches!(status, 301 | 302 | 303 | 307 | 308) {
         reader.mistake("status", format!("is {status}"), "301, 302, 303, 307, 308");
     }
-    let location = reader.text("location", 1, MAX_TEXT).and_then(Location::read);
+    let location = reader.text("location").and_then(Location::read);
     let Some(location) = location else {
         reader.mistake("location", "is missing, or no place to send a client to", ACCEPTED);
         return None;

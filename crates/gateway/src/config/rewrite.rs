@@ -1,11 +1,11 @@
 //! How a route changes the path: `strip_prefix` and `add_prefix`, or `replace_path`; and which slashes it leaves to its servers.
 
 use serde::Deserialize;
-use tidegate_algorithms::document::DocumentReader;
 use tidegate_wire::path::{normal_form, one_spelling};
 
 use super::auth::Auth;
-use super::matches::{MAX_TEXT, PathPattern, covers};
+use super::matches::{PathPattern, covers};
+use super::part::KeyReader;
 
 /// What slashes in doubt are to a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,19 +29,16 @@ pub enum EncodedSlash {
 }
 
 /// Where another service decides by the path, it is left nothing to doubt unless the route says so.
-pub(super) fn slashes(reader: &mut DocumentReader<'_>, auth: Option<&Auth>) -> Slashes {
+pub(super) fn slashes(reader: &mut KeyReader<'_>, auth: Option<&Auth>) -> Slashes {
     let is_judged = auth.is_some_and(|auth| auth.ways().iter().any(|way| matches!(way, Auth::Forward(_))));
     let default = if is_judged { EncodedSlash::Refuse } else { EncodedSlash::SameRoute };
-    let encoded = reader.choice("encoded_slash", "\"same_route\", \"keep\", \"refuse\"");
+    let encoded = reader.choice("encoded_slash");
     let merge = reader.flag("merge_slashes").unwrap_or(is_judged);
     Slashes { encoded: encoded.unwrap_or(default), merge }
 }
 
 /// The prefix to strip and the one to add, and the path in place of all of it.
-pub(super) fn rewrite(
-    reader: &mut DocumentReader<'_>,
-    path: &PathPattern,
-) -> ([Box<str>; 2], Option<Box<str>>) {
+pub(super) fn rewrite(reader: &mut KeyReader<'_>, path: &PathPattern) -> ([Box<str>; 2], Option<Box<str>>) {
     let [strip_prefix, add_prefix] = ["strip_prefix", "add_prefix"].map(|key| prefix(reader, key));
     // As the route's path is spelt.
     let strip_prefix: Box<str> = String::from_utf8_lossy(&one_spelling(strip_prefix.as_bytes())).into();
@@ -56,8 +53,8 @@ pub(super) fn rewrite(
     ([strip_prefix, add_prefix], replace_path)
 }
 
-fn prefix(reader: &mut DocumentReader<'_>, field: &str) -> Box<str> {
-    let Some(text) = reader.text(field, 1, MAX_TEXT) else { return "".into() };
+fn prefix(reader: &mut KeyReader<'_>, field: &str) -> Box<str> {
+    let Some(text) = reader.text(field) else { return "".into() };
     if text == "/" || !is_normal(text) {
         reader.mistake(
             field,
@@ -73,8 +70,8 @@ fn is_normal(text: &str) -> bool {
     normal_form(text.as_bytes()).is_ok_and(|form| *form == *one_spelling(text.as_bytes()))
 }
 
-fn replace_path(reader: &mut DocumentReader<'_>) -> Option<Box<str>> {
-    let text = reader.text("replace_path", 1, MAX_TEXT)?;
+fn replace_path(reader: &mut KeyReader<'_>) -> Option<Box<str>> {
+    let text = reader.text("replace_path")?;
     if !is_normal(text) {
         reader.mistake("replace_path", format!("is {text:?}"), "a path in normal form");
     }

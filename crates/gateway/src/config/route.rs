@@ -8,7 +8,7 @@ use http::request::Parts;
 use http::{HeaderName, HeaderValue, Method};
 use serde_json::Value;
 use tidegate_algorithms::breaker;
-use tidegate_algorithms::document::{DocumentReader, Mistake};
+use tidegate_algorithms::document::Mistake;
 use tidegate_algorithms::time::SECOND;
 
 use crate::forwarding::fields::FieldEdits;
@@ -17,82 +17,26 @@ use crate::routes::shed::Priority;
 
 use super::action::{Action, StaticReply};
 use super::auth::{Auth, auth, skip_auth_preflight};
-use super::fixed::{FALLBACK_KEYS, RESPOND_KEYS, fallback, static_reply};
+use super::fixed::{fallback, static_reply};
 use super::jwt::{JwtKeysFrom, JwtKeysUrl};
 use super::matches::{HostPattern, PathPattern, cookies, hosts, methods, path, query};
-use super::options::{CORS_KEYS, MAINTENANCE_KEYS, Maintenance, cors, maintenance, priority};
-use super::pairs::{MAX_FIELDS, field_pairs};
-use super::part::part;
-use super::redirect::{REDIRECT_KEYS, redirect};
+use super::options::{Maintenance, cors, maintenance, priority};
+use super::pairs::field_pairs;
+use super::part::KeyReader;
+use super::redirect::redirect;
 use super::rewrite::{Slashes, rewrite, slashes};
+use super::route_keys::{MAX_BODY, ROUTE_KEYS};
 use super::servers::Source;
 use super::split::{MirrorConfig, SplitConfig, second_upstreams, split};
-use super::upstream::{BREAKER_KEYS, breaker_settings};
+use super::upstream::breaker_settings;
 
-const KEYS: [&str; 46] = [
-    "name",
-    "host",
-    "path",
-    "method",
-    "header",
-    "cookie",
-    "query",
-    "upstream",
-    "split",
-    "split_by",
-    "redirect",
-    "respond",
-    "auth",
-    "auth_any",
-    "auth_all",
-    "key_in",
-    "key_scope",
-    "jwt",
-    "forward_auth",
-    "certificate",
-    "skip_auth_preflight",
-    "policies",
-    "strip_prefix",
-    "add_prefix",
-    "replace_path",
-    "encoded_slash",
-    "merge_slashes",
-    "cors",
-    "maintenance",
-    "request_fields",
-    "response_fields",
-    "max_header_bytes",
-    "max_body_bytes",
-    "first_byte_timeout_seconds",
-    "idle_timeout_seconds",
-    "timeout_seconds",
-    "reply_timeout_seconds",
-    "upgrades",
-    "upgrade_idle_timeout_seconds",
-    "breaker",
-    "fallback",
-    "canary",
-    "mirror",
-    "compress",
-    "hedge",
-    "priority",
-];
 /// What a route does; one of them.
 const ACTIONS: [&str; 4] = ["upstream", "split", "redirect", "respond"];
-const FIELD_KEYS: [&str; 3] = ["add", "set", "remove"];
-
-const MAX_POLICIES: usize = 32;
-const DAY: f64 = 86_400.0;
-const MAX_BODY: u64 = 1 << 40;
-/// What a listener accepts at most.
-const MAX_HEADER: u64 = 64 * 1024;
 
 /// The bounds of a route that states none.
 const FIRST_BYTE_TIMEOUT: u64 = 30 * SECOND;
 const IDLE_TIMEOUT: u64 = 60 * SECOND;
 const UPGRADE_IDLE_TIMEOUT: u64 = 3_600 * SECOND;
-
-const MAX_UPGRADES: usize = 8;
 
 /// A route as it is configured.
 #[derive(Clone, Debug, PartialEq)]
@@ -220,33 +164,33 @@ impl RouteConfig {
 /// # Errors
 /// Every mistake found.
 pub(crate) fn read(value: &Value, pointer: &str, source: Source) -> Result<RouteConfig, Vec<Mistake>> {
-    let mut reader = DocumentReader::new(value, pointer, &KEYS)?;
+    let mut reader = KeyReader::new(value, pointer, ROUTE_KEYS)?;
     let name = reader.name("name").unwrap_or_default();
     let (hosts, path, methods) = (hosts(&mut reader), path(&mut reader), methods(&mut reader));
     let (fields, cookies, query) =
         (field_pairs(&mut reader, "header"), cookies(&mut reader), query(&mut reader));
-    let (action, split) = action(&mut reader, pointer);
-    let (auth, [compress, hedge]) = (auth(&mut reader, pointer, source), flags(&mut reader));
+    let (action, split) = action(&mut reader);
+    let (auth, [compress, hedge]) = (auth(&mut reader, source), flags(&mut reader));
     let skip_auth_preflight = skip_auth_preflight(&mut reader);
-    let policies = reader.texts("policies", MAX_POLICIES, 1, 64).into_iter().map(Arc::from).collect();
+    let policies = reader.texts("policies").into_iter().map(Arc::from).collect();
     let ([strip_prefix, add_prefix], replace_path) = rewrite(&mut reader, &path);
     let (slashes, upgrades) = (slashes(&mut reader, auth.as_ref()), upgrades(&mut reader));
-    let cors = part(&mut reader, "cors", &CORS_KEYS, pointer, cors);
-    let maintenance = part(&mut reader, "maintenance", &MAINTENANCE_KEYS, pointer, maintenance).flatten();
-    let max_header_bytes = reader.number("max_header_bytes", 1, MAX_HEADER);
-    let [request_fields, response_fields] = ["request_fields", "response_fields"]
-        .map(|key| part(&mut reader, key, &FIELD_KEYS, pointer, edits).unwrap_or_default());
-    let max_body_bytes = reader.number("max_body_bytes", 0, MAX_BODY).unwrap_or(MAX_BODY);
-    let first_byte = reader.seconds("first_byte_timeout_seconds", 0.001, DAY).unwrap_or(FIRST_BYTE_TIMEOUT);
-    let idle = reader.seconds("idle_timeout_seconds", 0.001, DAY).unwrap_or(IDLE_TIMEOUT);
+    let cors = reader.part("cors", cors);
+    let maintenance = reader.part("maintenance", maintenance).flatten();
+    let max_header_bytes = reader.number("max_header_bytes");
+    let [request_fields, response_fields] =
+        ["request_fields", "response_fields"].map(|key| reader.part(key, edits).unwrap_or_default());
+    let max_body_bytes = reader.number("max_body_bytes").unwrap_or(MAX_BODY);
+    let first_byte = reader.seconds("first_byte_timeout_seconds").unwrap_or(FIRST_BYTE_TIMEOUT);
+    let idle = reader.seconds("idle_timeout_seconds").unwrap_or(IDLE_TIMEOUT);
     let [timeout, reply_timeout] =
-        ["timeout_seconds", "reply_timeout_seconds"].map(|key| reader.seconds(key, 0.001, DAY));
+        ["timeout_seconds", "reply_timeout_seconds"].map(|key| reader.seconds(key));
     let upgrade_idle = upgrade_idle(&mut reader);
-    let breaker = part(&mut reader, "breaker", &BREAKER_KEYS, pointer, breaker_settings).flatten();
-    let fallback = part(&mut reader, "fallback", &FALLBACK_KEYS, pointer, |it| fallback(it, &action, &split));
+    let breaker = reader.part("breaker", breaker_settings).flatten();
+    let fallback = reader.part("fallback", |it| fallback(it, &action, &split));
     let (fallback_upstream, fallback) = fallback.unwrap_or_default();
     let priority = priority(&mut reader);
-    let (canary, mirror) = second_upstreams(&mut reader, pointer, &action, &split);
+    let (canary, mirror) = second_upstreams(&mut reader, &action, &split);
     match action {
         Some(action) if reader.mistakes.is_empty() => Ok(RouteConfig {
             name: Arc::from(name),
@@ -285,27 +229,27 @@ pub(crate) fn read(value: &Value, pointer: &str, source: Source) -> Result<Route
             hedge,
             priority,
         }),
-        _ => Err(reader.mistakes),
+        _ => Err(std::mem::take(&mut reader.mistakes)),
     }
 }
 
 /// What is done or not: `compress`, `hedge`.
-fn flags(reader: &mut DocumentReader<'_>) -> [bool; 2] {
+fn flags(reader: &mut KeyReader<'_>) -> [bool; 2] {
     ["compress", "hedge"].map(|key| reader.flag(key).unwrap_or(false))
 }
 
 /// How long both sides may be silent in another protocol, in nanoseconds.
-fn upgrade_idle(reader: &mut DocumentReader<'_>) -> u64 {
-    reader.seconds("upgrade_idle_timeout_seconds", 0.001, DAY).unwrap_or(UPGRADE_IDLE_TIMEOUT)
+fn upgrade_idle(reader: &mut KeyReader<'_>) -> u64 {
+    reader.seconds("upgrade_idle_timeout_seconds").unwrap_or(UPGRADE_IDLE_TIMEOUT)
 }
 
 /// The protocols that a route lets connections go on in. HTTP itself is not allowed: its requests would pass unseen.
-fn upgrades(reader: &mut DocumentReader<'_>) -> Vec<Box<str>> {
+fn upgrades(reader: &mut KeyReader<'_>) -> Vec<Box<str>> {
     if reader.field("upgrades").is_none() {
         return vec!["websocket".into()];
     }
     let mut names: Vec<Box<str>> = Vec::new();
-    for (index, text) in reader.texts("upgrades", MAX_UPGRADES, 1, 64).into_iter().enumerate() {
+    for (index, text) in reader.texts("upgrades").into_iter().enumerate() {
         let name = text.to_ascii_lowercase();
         let is_token = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._/+".contains(&byte));
         if !is_token || name.starts_with("h2") || name.starts_with("http") || name.starts_with("tls") {
@@ -321,14 +265,12 @@ fn upgrades(reader: &mut DocumentReader<'_>) -> Vec<Box<str>> {
 }
 
 /// What becomes of a request. Of a split, the action has the last upstream.
-fn action(reader: &mut DocumentReader<'_>, pointer: &str) -> (Option<Action>, Option<SplitConfig>) {
-    let (last, split) = split(reader, pointer).unzip();
+fn action(reader: &mut KeyReader<'_>) -> (Option<Action>, Option<SplitConfig>) {
+    let (last, split) = split(reader).unzip();
     let last = last.map(|upstream| Action::Forward { upstream });
-    let upstream = reader.text("upstream", 1, 64).map(|name| Action::Forward { upstream: Arc::from(name) });
-    let redirect =
-        part(reader, "redirect", &REDIRECT_KEYS, pointer, redirect).flatten().map(Action::Redirect);
-    let respond =
-        part(reader, "respond", &RESPOND_KEYS, pointer, |inner| static_reply(inner, 200)).map(Action::Reply);
+    let upstream = reader.text("upstream").map(|name| Action::Forward { upstream: Arc::from(name) });
+    let redirect = reader.part("redirect", redirect).flatten().map(Action::Redirect);
+    let respond = reader.part("respond", |inner| static_reply(inner, 200)).map(Action::Reply);
     let mut stated = ACTIONS.into_iter().filter(|field| reader.field(field).is_some());
     let accepted = format!("one of {}", ACTIONS.join(", "));
     match (stated.next(), stated.next()) {
@@ -339,11 +281,11 @@ fn action(reader: &mut DocumentReader<'_>, pointer: &str) -> (Option<Action>, Op
     (upstream.or(last).or(redirect).or(respond), split)
 }
 
-fn edits(reader: &mut DocumentReader<'_>) -> FieldEdits {
+fn edits(reader: &mut KeyReader<'_>) -> FieldEdits {
     let set = field_pairs(reader, "set");
     let add = field_pairs(reader, "add");
     let mut remove = Vec::new();
-    for (index, text) in reader.texts("remove", MAX_FIELDS, 1, 256).into_iter().enumerate() {
+    for (index, text) in reader.texts("remove").into_iter().enumerate() {
         match HeaderName::from_bytes(text.as_bytes()) {
             Ok(name) => remove.push(name),
             Err(_) => reader.mistake(&format!("remove/{index}"), format!("is {text:?}"), "a field's name"),

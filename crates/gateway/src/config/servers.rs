@@ -6,23 +6,15 @@ use std::path::PathBuf;
 
 use http::Uri;
 use serde_json::Value;
-use tidegate_algorithms::document::{DocumentReader, shown};
+use tidegate_algorithms::document::shown;
 use tidegate_upstream::backend::{BackendSettings, Host, Target};
 use tidegate_upstream::client_pair::{ClientPairError, ClientPairFiles};
-use tidegate_upstream::connect::MAX_SOURCES;
 use tidegate_upstream::tls::{TlsClient, TlsError, TlsSettings};
 
-use super::part::{MANY, limit, part};
+use super::part::KeyReader;
 
-const TLS_KEYS: [&str; 5] = ["ca", "ca_file", "server_name", "certificate_file", "key_file"];
-const SERVER_KEYS: [&str; 3] = ["url", "weight", "max_requests"];
-
-/// Most bytes of a file of authorities, and of those that a document has in it.
+/// Most bytes of a file of authorities.
 const MAX_CA_BYTES: u64 = 1 << 20;
-const MAX_CA_TEXT: usize = 64 << 10;
-
-/// Most servers of one upstream.
-const MAX_SERVERS: usize = 1_000;
 
 /// One server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,13 +38,9 @@ pub enum Protocol {
     Auto,
 }
 
-pub(super) fn servers(
-    reader: &mut DocumentReader<'_>,
-    pointer: &str,
-    most_requests: u32,
-) -> Vec<ServerConfig> {
+pub(super) fn servers(reader: &mut KeyReader<'_>, most_requests: u32) -> Vec<ServerConfig> {
     let accepted = "a list of URLs, or of objects with a url: http://host:port or https://host:port";
-    let values = reader.list("servers", MAX_SERVERS);
+    let values = reader.list("servers");
     if values.is_empty() && reader.field("app").is_none() {
         reader.mistake("servers", "has no entry", accepted);
     }
@@ -61,19 +49,13 @@ pub(super) fn servers(
         let field = format!("servers/{index}");
         let (url, weight, hard_limit) = match value {
             Value::Object(_) => {
-                let pointer = format!("{pointer}/{field}");
-                match DocumentReader::new(value, &pointer, &SERVER_KEYS) {
-                    Ok(mut server) => {
-                        let weight = limit(server.number("weight", 0, 1_000)).unwrap_or(1);
-                        let most = limit(server.number("max_requests", 1, MANY)).unwrap_or(most_requests);
-                        reader.mistakes.append(&mut server.mistakes);
-                        (server.field("url").unwrap_or(&Value::Null), weight, most)
-                    }
-                    Err(mistakes) => {
-                        reader.mistakes.extend(mistakes);
-                        continue;
-                    }
-                }
+                let stated = reader.entry("servers", &field, value, |server| {
+                    let weight = server.limit("weight").unwrap_or(1);
+                    let most = server.limit("max_requests").unwrap_or(most_requests);
+                    (server.field("url").unwrap_or(&Value::Null), weight, most)
+                });
+                let Some(stated) = stated else { continue };
+                stated
             }
             url => (url, 1, most_requests),
         };
@@ -128,9 +110,9 @@ fn target(url: &str) -> Option<(Target, bool)> {
 }
 
 /// Addresses of this machine that connections begin at. Each server that has an address must be reached from one of them.
-pub(super) fn sources(reader: &mut DocumentReader<'_>, servers: &[ServerConfig]) -> Vec<IpAddr> {
+pub(super) fn sources(reader: &mut KeyReader<'_>, servers: &[ServerConfig]) -> Vec<IpAddr> {
     let mut sources: Vec<IpAddr> = Vec::new();
-    for (index, text) in reader.texts("sources", MAX_SOURCES, 1, 45).into_iter().enumerate() {
+    for (index, text) in reader.texts("sources").into_iter().enumerate() {
         match text.parse::<IpAddr>() {
             Ok(source)
                 if !source.is_unspecified() && !source.is_multicast() && !sources.contains(&source) =>
@@ -167,8 +149,7 @@ pub(crate) enum Source {
 
 /// TLS for the servers that want it. Its files are read here, so that a bad one is a mistake like any other.
 pub(super) fn tls(
-    reader: &mut DocumentReader<'_>,
-    pointer: &str,
+    reader: &mut KeyReader<'_>,
     servers: &[ServerConfig],
     protocol: Protocol,
     source: Source,
@@ -182,9 +163,9 @@ pub(super) fn tls(
         Protocol::Http2 => vec!["h2"],
         Protocol::Auto => vec!["h2", "http/1.1"],
     };
-    let stated = part(reader, "tls", &TLS_KEYS, pointer, |inner| {
+    let stated = reader.part("tls", |inner| {
         let authorities = authorities(inner, source);
-        let server_name = inner.text("server_name", 1, 253).map(Box::from);
+        let server_name = inner.text("server_name").map(Box::from);
         TlsSettings { authorities, server_name, protocols: Vec::new(), client: client_pair(inner, source) }
     });
     if !is_wanted || !reader.mistakes.is_empty() {
@@ -216,9 +197,9 @@ fn of_client_pair(error: &ClientPairError) -> (&'static str, &'static str) {
 }
 
 /// The authorities in PEM, if they are stated.
-fn authorities(tls: &mut DocumentReader<'_>, source: Source) -> Option<Box<[u8]>> {
-    let text = tls.text("ca", 1, MAX_CA_TEXT);
-    let Some(file) = tls.text("ca_file", 1, 4_096) else {
+fn authorities(tls: &mut KeyReader<'_>, source: Source) -> Option<Box<[u8]>> {
+    let text = tls.text("ca");
+    let Some(file) = tls.text("ca_file") else {
         return text.map(|text| text.as_bytes().into());
     };
     if text.is_some() {
@@ -239,9 +220,9 @@ fn authorities(tls: &mut DocumentReader<'_>, source: Source) -> Option<Box<[u8]>
 }
 
 /// The files of the certificate that servers are shown, if they are stated.
-fn client_pair(tls: &mut DocumentReader<'_>, source: Source) -> Option<ClientPairFiles> {
-    let certificate = tls.text("certificate_file", 1, 4_096);
-    let key = tls.text("key_file", 1, 4_096);
+fn client_pair(tls: &mut KeyReader<'_>, source: Source) -> Option<ClientPairFiles> {
+    let certificate = tls.text("certificate_file");
+    let key = tls.text("key_file");
     for (field, stated, other) in
         [("certificate_file", certificate, "key_file"), ("key_file", key, "certificate_file")]
     {

@@ -9,26 +9,20 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use http::{HeaderName, HeaderValue};
-use tidegate_algorithms::document::{DocumentReader, shown};
+use tidegate_algorithms::document::shown;
 
 use super::action::Action;
 use super::matches::{cookies, is_cookie_name};
 use super::pairs::field_pairs;
-use super::part::part;
+use super::part::KeyReader;
+use super::reference::PERCENT;
 
 /// Fewest and most upstreams of a split.
 const LEAST_UPSTREAMS: usize = 2;
-const MOST_UPSTREAMS: usize = 20;
+pub(super) const MOST_UPSTREAMS: usize = 20;
 
 /// Places that are shared out.
 const PLACES: u64 = 1_000;
-
-const SHARE_KEYS: [&str; 2] = ["upstream", "percent"];
-const MIRROR_KEYS: [&str; 2] = ["upstream", "percent"];
-const CANARY_KEYS: [&str; 5] = ["upstream", "percent", "header", "cookie", "sticky_by"];
-
-/// What `percent` of a canary and of a split may be.
-pub(super) const PERCENT: &str = "a number from 0 to 100, with one decimal at most";
 
 const ANOTHER: &str = "the name of another upstream";
 const STICKY_BY: &str = "\"client\", \"header:NAME\", \"cookie:NAME\"";
@@ -102,14 +96,14 @@ pub enum StickyBy {
 }
 
 /// A route's `split`: the upstream of its last share, which gets what the others leave, and those.
-pub(super) fn split(reader: &mut DocumentReader<'_>, pointer: &str) -> Option<(Arc<str>, SplitConfig)> {
+pub(super) fn split(reader: &mut KeyReader<'_>) -> Option<(Arc<str>, SplitConfig)> {
     if reader.field("split").is_none() {
         if reader.field("split_by").is_some() {
             reader.mistake("split_by", "has no effect", "split beside it");
         }
         return None;
     }
-    let (sticky_by, shares) = (stickiness(reader, "split_by"), shares(reader, pointer));
+    let (sticky_by, shares) = (stickiness(reader, "split_by"), shares(reader));
     let (sticky_by, mut shares) = sticky_by.zip(shares)?;
     let last = shares.pop()?;
     let (fields, cookies) = (Vec::new(), Vec::new());
@@ -117,31 +111,22 @@ pub(super) fn split(reader: &mut DocumentReader<'_>, pointer: &str) -> Option<(A
 }
 
 /// The upstreams of a split with their shares, which are all that there is.
-fn shares(reader: &mut DocumentReader<'_>, pointer: &str) -> Option<Vec<SplitShare>> {
+fn shares(reader: &mut KeyReader<'_>) -> Option<Vec<SplitShare>> {
     let before = reader.mistakes.len();
-    let values = reader.list("split", MOST_UPSTREAMS);
+    let values = reader.list("split");
     if values.len() < LEAST_UPSTREAMS && reader.mistakes.len() == before {
         let accepted = format!("{LEAST_UPSTREAMS} to {MOST_UPSTREAMS} upstreams, each with its percent");
         reader.mistake("split", "has fewer than two entries", accepted);
     }
     let mut shares: Vec<SplitShare> = Vec::new();
     for (index, value) in values.iter().enumerate() {
-        match DocumentReader::new(value, &format!("{pointer}/split/{index}"), &SHARE_KEYS) {
-            Ok(mut inner) => {
-                if let Some(share) = share(&mut inner) {
-                    if shares.iter().any(|known| known.upstream == share.upstream) {
-                        inner.mistake(
-                            "upstream",
-                            format!("is {:?} again", share.upstream),
-                            "each upstream once",
-                        );
-                    }
-                    shares.push(share);
-                }
-                reader.mistakes.append(&mut inner.mistakes);
+        reader.entry("split", &format!("split/{index}"), value, |inner| {
+            let Some(share) = share(inner) else { return };
+            if shares.iter().any(|known| known.upstream == share.upstream) {
+                inner.mistake("upstream", format!("is {:?} again", share.upstream), "each upstream once");
             }
-            Err(mistakes) => reader.mistakes.extend(mistakes),
-        }
+            shares.push(share);
+        });
     }
     let sum: u64 = shares.iter().map(|share| share.per_thousand).sum();
     if reader.mistakes.len() == before && sum != PLACES {
@@ -151,7 +136,7 @@ fn shares(reader: &mut DocumentReader<'_>, pointer: &str) -> Option<Vec<SplitSha
     (reader.mistakes.len() == before).then_some(shares)
 }
 
-fn share(reader: &mut DocumentReader<'_>) -> Option<SplitShare> {
+fn share(reader: &mut KeyReader<'_>) -> Option<SplitShare> {
     let upstream = named_upstream(reader, "the name of an upstream");
     if reader.field("percent").is_none() {
         reader.mistake("percent", "is missing", PERCENT);
@@ -162,8 +147,7 @@ fn share(reader: &mut DocumentReader<'_>) -> Option<SplitShare> {
 
 /// A route's second upstreams: `canary`, which does not go with a `split`, and `mirror`.
 pub(super) fn second_upstreams(
-    reader: &mut DocumentReader<'_>,
-    pointer: &str,
+    reader: &mut KeyReader<'_>,
     action: &Option<Action>,
     split: &Option<SplitConfig>,
 ) -> (Option<SplitConfig>, Option<MirrorConfig>) {
@@ -172,13 +156,13 @@ pub(super) fn second_upstreams(
         reader.mistake("canary", "stands beside split", "one of the two");
         None
     } else {
-        part(reader, "canary", &CANARY_KEYS, pointer, |inner| canary(inner, action))
+        reader.part("canary", |inner| canary(inner, action))
     };
-    let mirror = part(reader, "mirror", &MIRROR_KEYS, pointer, |inner| mirror(inner, action, split));
+    let mirror = reader.part("mirror", |inner| mirror(inner, action, split));
     (canary.flatten(), mirror.flatten())
 }
 
-fn canary(reader: &mut DocumentReader<'_>, action: &Option<Action>) -> Option<SplitConfig> {
+fn canary(reader: &mut KeyReader<'_>, action: &Option<Action>) -> Option<SplitConfig> {
     let upstream = other_upstream(reader, action, &None);
     let (fields, cookies) = (field_pairs(reader, "header"), cookies(reader));
     if reader.field("percent").is_none() && fields.is_empty() && cookies.is_empty() {
@@ -191,8 +175,8 @@ fn canary(reader: &mut DocumentReader<'_>, action: &Option<Action>) -> Option<Sp
 }
 
 /// What stays on its side: the client where nothing is stated.
-fn stickiness(reader: &mut DocumentReader<'_>, field: &str) -> Option<StickyBy> {
-    let read = reader.text(field, 1, 256).map_or(Some(StickyBy::Client), sticky_by);
+fn stickiness(reader: &mut KeyReader<'_>, field: &str) -> Option<StickyBy> {
+    let read = reader.text(field).map_or(Some(StickyBy::Client), sticky_by);
     if read.is_none() {
         reader.mistake(field, "is unknown", STICKY_BY);
     }
@@ -200,7 +184,7 @@ fn stickiness(reader: &mut DocumentReader<'_>, field: &str) -> Option<StickyBy> 
 }
 
 /// `percent`, in tenths.
-fn percent(reader: &mut DocumentReader<'_>) -> Option<u64> {
+fn percent(reader: &mut KeyReader<'_>) -> Option<u64> {
     let value = reader.field("percent")?;
     let tenths =
         value.as_f64().filter(|percent| (0.0..=100.0).contains(percent)).map(|percent| percent * 10.0);
@@ -222,17 +206,17 @@ pub struct MirrorConfig {
 }
 
 fn mirror(
-    reader: &mut DocumentReader<'_>,
+    reader: &mut KeyReader<'_>,
     action: &Option<Action>,
     split: &Option<SplitConfig>,
 ) -> Option<MirrorConfig> {
-    let percent = reader.number("percent", 0, 100).unwrap_or(100);
+    let percent = reader.number("percent").unwrap_or(100);
     other_upstream(reader, action, split).map(|upstream| MirrorConfig { upstream, percent })
 }
 
 /// `upstream`, which must be there and another one than the route's.
 fn other_upstream(
-    reader: &mut DocumentReader<'_>,
+    reader: &mut KeyReader<'_>,
     action: &Option<Action>,
     split: &Option<SplitConfig>,
 ) -> Option<Arc<str>> {
@@ -244,8 +228,8 @@ fn other_upstream(
 }
 
 /// `upstream`, which must be there.
-fn named_upstream(reader: &mut DocumentReader<'_>, accepted: &str) -> Option<Arc<str>> {
-    let upstream = reader.text("upstream", 1, 64).map(Arc::from);
+fn named_upstream(reader: &mut KeyReader<'_>, accepted: &str) -> Option<Arc<str>> {
+    let upstream = reader.text("upstream").map(Arc::from);
     if upstream.is_none() && reader.field("upstream").is_none() {
         reader.mistake("upstream", "is missing", accepted);
     }
@@ -254,7 +238,7 @@ fn named_upstream(reader: &mut DocumentReader<'_>, accepted: &str) -> Option<Arc
 
 /// Notes it if the route sends requests to `upstream` anyway, or to none.
 pub(super) fn beside_action(
-    reader: &mut DocumentReader<'_>,
+    reader: &mut KeyReader<'_>,
     upstream: &Arc<str>,
     action: &Option<Action>,
     split: &Option<SplitConfig>,

@@ -7,53 +7,17 @@ use std::time::Duration;
 use serde_json::Value;
 use tidegate_algorithms::balance::budget;
 use tidegate_algorithms::balance::eligibility::EjectionSettings;
-use tidegate_algorithms::breaker::{self, MAX_CALLS, Window};
-use tidegate_algorithms::document::{DocumentReader, Mistake, is_name};
+use tidegate_algorithms::breaker::{self, Window};
+use tidegate_algorithms::document::{Mistake, is_name};
 use tidegate_algorithms::overload::gradient;
 use tidegate_algorithms::time::SECOND;
 use tidegate_upstream::group::{Balance, GroupSettings};
 use tidegate_upstream::tls::TlsClient;
 
-use super::check::{CHECK_KEYS, CheckConfig, check};
-use super::part::{DAY, MANY, limit, part};
+use super::check::{CheckConfig, check};
+use super::part::KeyReader;
 use super::servers::{Protocol, ServerConfig, Source, servers, sources, tls};
-
-const KEYS: [&str; 19] = [
-    "name",
-    "servers",
-    "app",
-    "protocol",
-    "tls",
-    "balance",
-    "hash_by",
-    "slow_start_seconds",
-    "eject_after",
-    "eject_seconds",
-    "check",
-    "breaker",
-    "retries",
-    "connect_timeout_seconds",
-    "sources",
-    "idle_connections",
-    "idle_timeout_seconds",
-    "max_requests",
-    "adaptive_concurrency",
-];
-const ADAPTIVE_KEYS: [&str; 4] = ["enabled", "mode", "min", "max"];
-/// The keys of a breaker, an upstream's or a route's.
-pub(super) const BREAKER_KEYS: [&str; 10] = [
-    "calls",
-    "seconds",
-    "minimum_calls",
-    "failure_percent",
-    "slow_percent",
-    "slow_seconds",
-    "first_open_seconds",
-    "open_seconds",
-    "trials",
-    "enabled",
-];
-const RETRY_KEYS: [&str; 3] = ["attempts", "percent", "least_per_second"];
+use super::upstream_keys::UPSTREAM_KEYS;
 
 /// An upstream as it is configured.
 #[derive(Clone, Debug, PartialEq)]
@@ -132,38 +96,37 @@ pub struct RetryConfig {
 /// # Errors
 /// Every mistake found.
 pub(crate) fn read(value: &Value, pointer: &str, source: Source) -> Result<UpstreamConfig, Vec<Mistake>> {
-    let mut reader = DocumentReader::new(value, pointer, &KEYS)?;
+    let mut reader = KeyReader::new(value, pointer, UPSTREAM_KEYS)?;
     let name = reader.name("name").unwrap_or_default();
-    let most_requests = limit(reader.number("max_requests", 1, MANY)).unwrap_or(10_000);
+    let most_requests = reader.limit("max_requests").unwrap_or(10_000);
     let app = app(&mut reader);
     let registered = app.map(|app| RegisteredServers { app, max_requests: most_requests });
-    let servers = servers(&mut reader, pointer, most_requests);
-    let protocol = reader.choice("protocol", "\"http1\", \"http2\", \"auto\"").unwrap_or_default();
-    let tls = tls(&mut reader, pointer, &servers, protocol, source);
+    let servers = servers(&mut reader, most_requests);
+    let protocol = reader.choice("protocol").unwrap_or_default();
+    let tls = tls(&mut reader, &servers, protocol, source);
     let balance = balance(&mut reader);
     let key = hash_by(&mut reader, balance);
     let ejection = EjectionSettings::default();
     let group = GroupSettings {
         balance,
-        slow_start: reader.seconds("slow_start_seconds", 0.0, DAY).unwrap_or(0),
+        slow_start: reader.seconds("slow_start_seconds").unwrap_or(0),
         ejection: EjectionSettings {
-            failures: limit(reader.number("eject_after", 0, MANY)).unwrap_or(ejection.failures),
-            base: reader.seconds("eject_seconds", 0.001, DAY).unwrap_or(ejection.base),
+            failures: reader.limit("eject_after").unwrap_or(ejection.failures),
+            base: reader.seconds("eject_seconds").unwrap_or(ejection.base),
             ..ejection
         },
         ..GroupSettings::default()
     };
-    let check = part(&mut reader, "check", &CHECK_KEYS, pointer, |inner| check(inner, protocol));
-    let breaker = part(&mut reader, "breaker", &BREAKER_KEYS, pointer, breaker_settings)
-        .unwrap_or(Some(breaker::Settings::default()));
-    let adaptive = part(&mut reader, "adaptive_concurrency", &ADAPTIVE_KEYS, pointer, adaptive).flatten();
-    let retries = part(&mut reader, "retries", &RETRY_KEYS, pointer, retries).unwrap_or_default();
-    let connect_timeout = reader.seconds("connect_timeout_seconds", 0.001, DAY).unwrap_or(SECOND);
+    let check = reader.part("check", |inner| check(inner, protocol));
+    let breaker = reader.part("breaker", breaker_settings).unwrap_or(Some(breaker::Settings::default()));
+    let adaptive = reader.part("adaptive_concurrency", adaptive).flatten();
+    let retries = reader.part("retries", retries).unwrap_or_default();
+    let connect_timeout = reader.seconds("connect_timeout_seconds").unwrap_or(SECOND);
     let sources = sources(&mut reader, &servers);
-    let idle_connections = reader.number("idle_connections", 0, MANY).unwrap_or(1_024);
-    let idle_timeout = reader.seconds("idle_timeout_seconds", 0.001, DAY).unwrap_or(30 * SECOND);
+    let idle_connections = reader.number("idle_connections").unwrap_or(1_024);
+    let idle_timeout = reader.seconds("idle_timeout_seconds").unwrap_or(30 * SECOND);
     if !reader.mistakes.is_empty() {
-        return Err(reader.mistakes);
+        return Err(std::mem::take(&mut reader.mistakes));
     }
     Ok(UpstreamConfig {
         name: Arc::from(name),
@@ -184,8 +147,8 @@ pub(crate) fn read(value: &Value, pointer: &str, source: Source) -> Result<Upstr
     })
 }
 
-fn app(reader: &mut DocumentReader<'_>) -> Option<Arc<str>> {
-    let app = reader.text("app", 1, 64)?;
+fn app(reader: &mut KeyReader<'_>) -> Option<Arc<str>> {
+    let app = reader.text("app")?;
     if !is_name(app) {
         reader.mistake(
             "app",
@@ -196,7 +159,7 @@ fn app(reader: &mut DocumentReader<'_>) -> Option<Arc<str>> {
     Some(app.into())
 }
 
-fn balance(reader: &mut DocumentReader<'_>) -> Balance {
+fn balance(reader: &mut KeyReader<'_>) -> Balance {
     #[derive(serde::Deserialize)]
     #[serde(rename_all = "snake_case")]
     enum BalanceWord {
@@ -205,8 +168,7 @@ fn balance(reader: &mut DocumentReader<'_>) -> Balance {
         PeakEwma,
         RingHash,
     }
-    let accepted = "\"round_robin\", \"least_requests\", \"peak_ewma\", \"ring_hash\"";
-    match reader.choice("balance", accepted) {
+    match reader.choice("balance") {
         Some(BalanceWord::RoundRobin) => Balance::RoundRobin,
         Some(BalanceWord::LeastRequests) | None => Balance::LeastRequests,
         Some(BalanceWord::PeakEwma) => Balance::PeakEwma,
@@ -214,9 +176,9 @@ fn balance(reader: &mut DocumentReader<'_>) -> Balance {
     }
 }
 
-fn hash_by(reader: &mut DocumentReader<'_>, balance: Balance) -> BalanceKey {
+fn hash_by(reader: &mut KeyReader<'_>, balance: Balance) -> BalanceKey {
     let accepted = "\"address\", or \"header:NAME\"";
-    let Some(text) = reader.text("hash_by", 1, 256) else { return BalanceKey::Address };
+    let Some(text) = reader.text("hash_by") else { return BalanceKey::Address };
     if balance != Balance::RingHash {
         reader.mistake("hash_by", "has no effect", "balance = \"ring_hash\" beside it");
     }
@@ -233,11 +195,11 @@ fn hash_by(reader: &mut DocumentReader<'_>, balance: Balance) -> BalanceKey {
 }
 
 /// A breaker's settings; `None` if it is switched off.
-pub(super) fn breaker_settings(reader: &mut DocumentReader<'_>) -> Option<breaker::Settings> {
+pub(super) fn breaker_settings(reader: &mut KeyReader<'_>) -> Option<breaker::Settings> {
     let base = breaker::Settings::default();
     let enabled = reader.flag("enabled").unwrap_or(true);
-    let calls = limit(reader.number("calls", 1, MAX_CALLS.into()));
-    let seconds = reader.seconds("seconds", 0.001, DAY);
+    let calls = reader.limit("calls");
+    let seconds = reader.seconds("seconds");
     if calls.is_some() && seconds.is_some() {
         reader.mistake("seconds", "stands beside calls", "one of the two");
     }
@@ -246,29 +208,27 @@ pub(super) fn breaker_settings(reader: &mut DocumentReader<'_>) -> Option<breake
         (None, Some(span)) => Window::Span(span),
         (None, None) => base.window,
     };
-    let percent = |number: Option<u64>, otherwise: u32| limit(number).unwrap_or(otherwise);
-    let pause = reader.seconds("open_seconds", 0.001, DAY).unwrap_or(base.pause);
-    let first_pause = reader.seconds("first_open_seconds", 0.001, DAY);
+    let pause = reader.seconds("open_seconds").unwrap_or(base.pause);
+    let first_pause = reader.seconds("first_open_seconds");
     if first_pause.is_some_and(|first| first > pause) {
         reader.mistake("first_open_seconds", "is above open_seconds", "at most open_seconds");
     }
     let settings = breaker::Settings {
         window,
-        minimum_calls: limit(reader.number("minimum_calls", 1, MAX_CALLS.into()))
-            .unwrap_or(base.minimum_calls),
+        minimum_calls: reader.limit("minimum_calls").unwrap_or(base.minimum_calls),
         minimum_failures: 0,
-        failure_percent: percent(reader.number("failure_percent", 1, 100), base.failure_percent),
-        slow_after: reader.seconds("slow_seconds", 0.001, DAY).unwrap_or(base.slow_after),
-        slow_percent: percent(reader.number("slow_percent", 1, 100), base.slow_percent),
+        failure_percent: reader.limit("failure_percent").unwrap_or(base.failure_percent),
+        slow_after: reader.seconds("slow_seconds").unwrap_or(base.slow_after),
+        slow_percent: reader.limit("slow_percent").unwrap_or(base.slow_percent),
         first_pause: first_pause.unwrap_or(base.first_pause).min(pause),
         pause,
-        trials: limit(reader.number("trials", 1, 1_000)).unwrap_or(base.trials),
+        trials: reader.limit("trials").unwrap_or(base.trials),
     };
     enabled.then_some(settings)
 }
 
 /// An adaptive limit; `None` if it is switched off.
-fn adaptive(reader: &mut DocumentReader<'_>) -> Option<AdaptiveConfig> {
+fn adaptive(reader: &mut KeyReader<'_>) -> Option<AdaptiveConfig> {
     #[derive(serde::Deserialize)]
     #[serde(rename_all = "snake_case")]
     enum AdaptiveMode {
@@ -277,10 +237,10 @@ fn adaptive(reader: &mut DocumentReader<'_>) -> Option<AdaptiveConfig> {
     }
     let base = gradient::GradientSettings::default();
     let enabled = reader.flag("enabled").unwrap_or(true);
-    let mode = reader.choice("mode", "\"enforce\", \"shadow\"").unwrap_or(AdaptiveMode::Enforce);
+    let mode = reader.choice("mode").unwrap_or(AdaptiveMode::Enforce);
     let is_shadow = matches!(mode, AdaptiveMode::Shadow);
-    let least = limit(reader.number("min", 1, MANY));
-    let most = limit(reader.number("max", 1, MANY));
+    let least = reader.limit("min");
+    let most = reader.limit("max");
     let bounds = gradient::GradientSettings {
         least: least.unwrap_or(base.least.min(most.unwrap_or(base.most))),
         most: most.unwrap_or(base.most.max(least.unwrap_or(base.least))),
@@ -291,14 +251,13 @@ fn adaptive(reader: &mut DocumentReader<'_>) -> Option<AdaptiveConfig> {
     enabled.then_some(AdaptiveConfig { bounds, is_shadow })
 }
 
-fn retries(reader: &mut DocumentReader<'_>) -> RetryConfig {
+fn retries(reader: &mut KeyReader<'_>) -> RetryConfig {
     let base = RetryConfig::default();
     RetryConfig {
-        attempts: limit(reader.number("attempts", 1, 10)).unwrap_or(base.attempts),
+        attempts: reader.limit("attempts").unwrap_or(base.attempts),
         budget: budget::BudgetSettings {
-            percent: limit(reader.number("percent", 0, 100)).unwrap_or(base.budget.percent),
-            least_per_second: limit(reader.number("least_per_second", 0, MANY))
-                .unwrap_or(base.budget.least_per_second),
+            percent: reader.limit("percent").unwrap_or(base.budget.percent),
+            least_per_second: reader.limit("least_per_second").unwrap_or(base.budget.least_per_second),
         },
     }
 }

@@ -39,7 +39,6 @@ pub use self::file::GatewayLayer;
 use self::kinds::{ROUTES, UPSTREAMS};
 use self::registered::{REGISTRATION, with_registered};
 use crate::config::{CandidateConfig, GatewayConfig, RouteConfig, UpstreamConfig, never_matches};
-use crate::limits::Limits;
 use crate::routes::table::unreachable;
 use crate::service::Gateway;
 
@@ -76,23 +75,12 @@ struct RoutingTable {
 
 /// The routes and upstreams of a gateway.
 pub struct Routes {
-    gateway: Arc<dyn Apply>,
+    gateway: Arc<Gateway>,
     in_force: Mutex<Option<TableInForce>>,
 }
 
 /// A table, the policies that its routes lack, and what is judged beside it.
 type TableInForce = (Arc<RoutingTable>, HashSet<Arc<str>>, Option<Arc<CandidateConfig>>);
-
-/// A gateway of whatever limiter.
-trait Apply: Send + Sync {
-    fn apply(&self, config: &GatewayConfig);
-}
-
-impl<L: Limits> Apply for Gateway<L> {
-    fn apply(&self, config: &GatewayConfig) {
-        Self::apply(self, config);
-    }
-}
 
 fn config(upstreams: Vec<Arc<UpstreamConfig>>, routes: &[LayeredDocument<RouteConfig>]) -> GatewayConfig {
     GatewayConfig {
@@ -236,7 +224,7 @@ fn aside(route: &LayeredDocument<RouteConfig>, mistake: Mistake) -> SetAside {
 impl Routes {
     /// Those of `gateway`.
     #[must_use]
-    pub fn new<L: Limits>(gateway: Arc<Gateway<L>>) -> Self {
+    pub fn new(gateway: Arc<Gateway>) -> Self {
         Self { gateway, in_force: Mutex::default() }
     }
 }

@@ -15,7 +15,7 @@ use thiserror::Error;
 use crate::authentication::authenticate::StatedCredential;
 use crate::authentication::identity::Identity;
 use crate::config::{Auth, GatewayConfig};
-use crate::limits::{LimitedRequest, Limits};
+use crate::limits::LimitedRequest;
 use crate::response::refusal::Refusal;
 use crate::routes::client_address::as_attribute;
 use crate::routes::host::bare_host;
@@ -116,7 +116,7 @@ struct Considered {
     because_of: Option<String>,
 }
 
-impl<L: Limits> Gateway<L> {
+impl Gateway {
     /// What would become of a request.
     ///
     /// # Errors

@@ -48,7 +48,6 @@ use crate::forwarding::offer::Offer;
 use crate::forwarding::payload::{RequestPayload, Streaming};
 use crate::forwarding::sending::{Sending, TriedServers};
 use crate::forwarding::tunnel::Tunnel;
-use crate::limits::Limits;
 use crate::observed::flow::Passing;
 use crate::observed::record::{AttemptEnd, Recorder, What};
 use crate::random::{fraction, random};
@@ -70,7 +69,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(25);
 /// A reply's head, and the server that gave it.
 type ServerReply = (Box<ServerExchange>, usize, Place);
 
-impl<L: Limits> Gateway<L> {
+impl Gateway {
     /// Has a server answer; with its reply comes the offer to which it has agreed.
     pub(crate) async fn forward(
         &self,

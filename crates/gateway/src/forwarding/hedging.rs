@@ -26,7 +26,6 @@ use tokio::time::timeout_at;
 use crate::forwarding::attempt::{Failure, FaultOf, ServerExchange};
 use crate::forwarding::message::Message;
 use crate::forwarding::sending::{Sending, TriedServers};
-use crate::limits::Limits;
 use crate::observed::record::{Forestalled, Recorder};
 use crate::routes::hedge::{Hedge, HedgeStats};
 use crate::servers::adaptive::AttemptPermit;
@@ -51,7 +50,7 @@ impl PlacedAttempt<'_> {
     }
 }
 
-impl<L: Limits> Gateway<L> {
+impl Gateway {
     /// What became of second attempts, of routes that have them.
     #[must_use]
     pub fn hedges(&self) -> Vec<HedgeStats> {

@@ -9,7 +9,6 @@ use tidegate_net::clock::Moment;
 use tidegate_upstream::backend::Place;
 
 use crate::forwarding::attempt::{Attempt, Failure, ServerExchange};
-use crate::limits::Limits;
 use crate::routes::hedge::Hedge;
 use crate::routes::route::Route;
 use crate::servers::upstream::Upstream;
@@ -54,7 +53,7 @@ impl Sending<'_> {
     }
 }
 
-impl<L: Limits> Gateway<L> {
+impl Gateway {
     /// An attempt at a server of what is sent, which begins then.
     pub(crate) fn attempt<'s>(&'s self, sending: &Sending<'s>, server: usize, begun: Instant) -> Attempt<'s> {
         let &Sending { route, upstream, core, deadline, explains, .. } = sending;

@@ -9,7 +9,6 @@ use tidegate_net::http::{Body, GrpcCall, Handle, Peer, Reply, RequestBody};
 use tidegate_net::stats::Route as CountedRoute;
 
 use super::{Gateway, HttpsRules};
-use crate::limits::Limits;
 
 /// What a listener's metrics call requests of the gateway.
 pub const TEMPLATES: &[&str] = &["other", "routed"];
@@ -17,16 +16,16 @@ const ROUTED: u8 = 1;
 
 /// A gateway behind a listener; several listeners may share one.
 #[derive(Debug)]
-pub struct GatewayService<L> {
-    gateway: Arc<Gateway<L>>,
+pub struct GatewayService {
+    gateway: Arc<Gateway>,
     https: HttpsRules,
     challenges: HttpChallenges,
 }
 
-impl<L> GatewayService<L> {
+impl GatewayService {
     /// The gateway behind a listener that does nothing itself.
     #[must_use]
-    pub fn new(gateway: Arc<Gateway<L>>) -> Self {
+    pub fn new(gateway: Arc<Gateway>) -> Self {
         Self { gateway, https: HttpsRules::default(), challenges: HttpChallenges::default() }
     }
 
@@ -43,7 +42,7 @@ impl<L> GatewayService<L> {
     }
 }
 
-impl<L: Limits> Handle for GatewayService<L> {
+impl Handle for GatewayService {
     async fn handle(&self, mut request: Request<RequestBody>, peer: &Peer) -> Reply {
         // Before the redirect: an authority asks by plain HTTP.
         if let Some(answer) = self.challenges.answer(request.uri().path()) {

@@ -18,6 +18,7 @@ use http::header::{AUTHORIZATION, HeaderMap, HeaderValue, PROXY_AUTHORIZATION};
 use tidegate_access::keys::ApiKeys;
 use tidegate_algorithms::time::Tick;
 use tidegate_net::clock::{Clock, monotonic};
+use tidegate_net::limits::MissingPolicy;
 use tidegate_net::runtime::Cores;
 use tidegate_net::untrusted_proxy::UntrustedProxy;
 use tidegate_upstream::backend::Host;
@@ -34,7 +35,7 @@ pub use crate::authentication::jwt::{JwtKeysStatus, JwtStats};
 use crate::authentication::known::KnownIdentities;
 pub use crate::authentication::known::MAX_KNOWN;
 pub use crate::forwarding::mirror::{MAX_AT_ONCE as MAX_MIRRORED_AT_ONCE, MirrorStats};
-use crate::limits::Limits;
+use crate::limits::RequestLimiter;
 use crate::observed::access_log::AccessLog;
 use crate::observed::analytics::Analytics;
 use crate::observed::flow::FlowSet;
@@ -72,8 +73,8 @@ pub struct GatewaySettings {
     pub sends_forwarded: bool,
     /// How long the addresses of a server's name are used before they are looked up again, where DNS does not say.
     pub dns_refresh: Duration,
-    /// Whether a route that lists a policy which is not in force is served without it.
-    pub serves_without_policies: bool,
+    /// What becomes of requests whose route lists a policy that is not in force.
+    pub missing_policy: MissingPolicy,
     /// Whether clients on this machine are told which server failed them, and why: for a gateway that developers run in front of
     /// their own servers.
     pub explains_failures: bool,
@@ -86,7 +87,7 @@ impl Default for GatewaySettings {
             client_from: ClientField::XForwardedFor,
             sends_forwarded: false,
             dns_refresh: Duration::from_secs(5),
-            serves_without_policies: false,
+            missing_policy: MissingPolicy::Deny,
             explains_failures: false,
         }
     }
@@ -101,11 +102,11 @@ pub enum ClientField {
     Forwarded,
 }
 
-/// A gateway, with the limiter `L` in front of its routes.
+/// A gateway, with a limiter in front of its routes.
 #[derive(Debug)]
-pub struct Gateway<L> {
+pub struct Gateway {
     site: ArcSwap<GatewaySite>,
-    limits: L,
+    limits: Arc<RequestLimiter>,
     settings: GatewaySettings,
     clock: Clock,
     resolver: Resolver,
@@ -132,10 +133,10 @@ pub struct Gateway<L> {
     flows_of_servers: FlowSet,
 }
 
-impl<L: Limits> Gateway<L> {
+impl Gateway {
     /// A gateway without routes, for listeners on `cores`.
     #[must_use]
-    pub fn new(limits: L, settings: GatewaySettings, clock: Clock, cores: &Cores) -> Self {
+    pub fn new(limits: Arc<RequestLimiter>, settings: GatewaySettings, clock: Clock, cores: &Cores) -> Self {
         let resolver = Resolver::new(settings.dns_refresh);
         let cores: Vec<_> = (0..cores.count()).map(|core| cores.handle(core).clone()).collect();
         let (flows_of_routes, flows_of_servers) = (FlowSet::new(cores.len()), FlowSet::new(cores.len()));
@@ -277,8 +278,8 @@ impl<L: Limits> Gateway<L> {
         self.site.load()
     }
 
-    pub(crate) fn limits(&self) -> &L {
-        &self.limits
+    pub(crate) fn limits(&self) -> &RequestLimiter {
+        &*self.limits
     }
 
     /// The API keys in force.

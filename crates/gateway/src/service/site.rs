@@ -20,7 +20,6 @@ use crate::config::{
     Action, Auth, GatewayConfig, JwtKeysUrl, KeyPlace, RouteConfig, TokenPlace, UpstreamConfig,
 };
 use crate::forwarding::mirror::{MIRRORED, Mirror};
-use crate::limits::Limits;
 use crate::observed::flow::{Flow, FlowsToCome, OTHERS};
 use crate::random::random;
 use crate::response::refusal::Refusal;
@@ -83,7 +82,7 @@ impl GatewaySite {
     }
 }
 
-impl<L: Limits> Gateway<L> {
+impl Gateway {
     /// Puts `config` in force, and starts the checks of its servers. One caller at a time.
     pub fn apply(&self, config: &GatewayConfig) {
         let before = self.site.load_full();

@@ -10,7 +10,6 @@ use super::Gateway;
 use crate::authentication::jwt::JwtKeysStatus;
 use crate::candidate::{CandidateStats, DifferenceCounts, no_counts};
 use crate::forwarding::mirror::MirrorStats;
-use crate::limits::Limits;
 use crate::observed::flow::{OTHERS, RouteFlow, ServerFlow};
 use crate::routes::route::Route;
 use crate::servers::adaptive::AdaptiveStatus;
@@ -61,7 +60,7 @@ pub struct BreakerStatus {
     pub judged: Judged,
 }
 
-impl<L: Limits> Gateway<L> {
+impl Gateway {
     /// What is known of each upstream.
     #[must_use]
     pub fn upstreams(&self) -> Vec<UpstreamStatus> {

@@ -17,7 +17,9 @@ use serde_json::{Value, json};
 use socket2::SockRef;
 use tidegate_gateway::access_log::{AccessLog, AccessLogSettings, Destination, LineFormat, QUEUE_BYTES};
 use tidegate_gateway::config::GatewayConfig;
-use tidegate_gateway::limits::{Denial, LimitedRequest, Limits, PolicyVerdict, Ruling, Unlimited};
+use tidegate_gateway::limits::{
+    Denial, LimitedRequest, Limits, LimitsAnswer, PolicyVerdict, Ruling, Unlimited,
+};
 use tidegate_gateway::service::{GatewaySettings, TraceGuard};
 use tidegate_net::clock::monotonic;
 
@@ -27,14 +29,14 @@ fn to_file(path: &Path, format: LineFormat, rules: &[&str]) -> AccessLogSettings
 }
 
 /// A gateway with a log, and the log.
-fn logging<L: Limits>(
-    limits: L,
+fn logging(
+    limits: impl for<'r> Limits<LimitedRequest<'r>>,
     config: &GatewayConfig,
     settings: AccessLogSettings,
-) -> (TestGateway<L>, Arc<AccessLog>) {
+) -> (TestGateway, Arc<AccessLog>) {
     let log = AccessLog::open(settings).unwrap();
     let kept = Some(Arc::clone(&log));
-    let add = |gateway: tidegate_gateway::service::Gateway<L>| gateway.with_access_log(kept);
+    let add = |gateway: tidegate_gateway::service::Gateway| gateway.with_access_log(kept);
     (TestGateway::start_with(limits, GatewaySettings::default(), config, add), log)
 }
 
@@ -62,20 +64,23 @@ fn in_front_of(servers: &[String], route: Value) -> GatewayConfig {
 }
 
 /// Allows what it is asked about but for `/denied`, and says why.
+#[derive(Debug)]
 struct Few;
 
-impl Limits for Few {
-    async fn charge(&self, policies: &[Arc<str>], request: &LimitedRequest<'_>) -> Ruling {
-        let allowed = request.path != "/denied";
-        let quota = Denial::Quota { policies: vec![policies[0].to_string()] };
-        let verdict =
-            PolicyVerdict { policy: Arc::clone(&policies[0]), allowed, is_shadow: false, remaining: 7 };
-        let verdicts = if request.wants_verdicts { vec![verdict] } else { Vec::new() };
-        Ruling { denial: (!allowed).then_some(quota), verdicts, ..Ruling::default() }
-    }
-
-    async fn explain(&self, _: &[Arc<str>], _: &LimitedRequest<'_>) -> Value {
-        Value::Null
+impl<'r> Limits<LimitedRequest<'r>> for Few {
+    fn charge<'a>(
+        &'a self,
+        policies: &'a [Arc<str>],
+        request: &'a LimitedRequest<'r>,
+    ) -> LimitsAnswer<'a, Ruling> {
+        Box::pin(async move {
+            let allowed = request.path != "/denied";
+            let quota = Denial::Quota { policies: vec![policies[0].to_string()] };
+            let verdict =
+                PolicyVerdict { policy: Arc::clone(&policies[0]), allowed, is_shadow: false, remaining: 7 };
+            let verdicts = if request.wants_verdicts { vec![verdict] } else { Vec::new() };
+            Ruling { denial: (!allowed).then_some(quota), verdicts, ..Ruling::default() }
+        })
     }
 }
 

@@ -22,7 +22,7 @@ fn unbounded() -> Value {
 }
 
 /// A gateway with one core, whose route `all` has one upstream without a breaker, with these keys of both.
-fn gateway(upstream: Value, route: Value) -> TestGateway<Unlimited> {
+fn gateway(upstream: Value, route: Value) -> TestGateway {
     let with = |mut document: Value, keys: Value| {
         document.as_object_mut().unwrap().extend(keys.as_object().unwrap().clone());
         document
@@ -57,7 +57,7 @@ fn who_may_know_is_told_which_server_failed_and_why_and_nobody_else() {
     let told = GatewaySettings { explains_failures: true, ..GatewaySettings::default() };
     let [quiet, telling] =
         [GatewaySettings::default(), told].map(|it| TestGateway::start(Unlimited, it, &served));
-    let ask = |gateway: &TestGateway<Unlimited>, path: &str, field: &str| {
+    let ask = |gateway: &TestGateway, path: &str, field: &str| {
         let got =
             gateway.send(&format!("GET {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n{field}\r\n"));
         (status(&got), text(&got))
@@ -120,7 +120,7 @@ fn a_pause_that_outlasts_the_requests_time_is_not_begun_and_the_last_reply_is_to
 #[test]
 fn what_the_gateway_itself_refuses_does_not_open_a_routes_breaker() {
     let opens = |calls: u64| json!({"calls": calls, "minimum_calls": calls, "first_open_seconds": 3600, "open_seconds": 3600, "slow_seconds": 3600});
-    let of_route = |gateway: &TestGateway<Unlimited>| gateway.gateway.route_breakers()[0].1;
+    let of_route = |gateway: &TestGateway| gateway.gateway.route_breakers()[0].1;
     // The upstream's breaker.
     let failing = Backend::start(|_| reply(500, &[], ""));
     let upstream = json!({"servers": [failing.url()], "breaker": opens(2)});
@@ -152,7 +152,7 @@ fn closes_kept_ones() -> Backend {
 #[test]
 fn fault_63_a_request_that_is_sent_again_since_its_connection_was_closed_is_counted() {
     const REQUESTS: usize = 20;
-    let ask = |gateway: &TestGateway<Unlimited>| {
+    let ask = |gateway: &TestGateway| {
         let mut client = BufReader::new(gateway.connect());
         (0..REQUESTS).map(|_| ask_on(&mut client, "/")).collect::<Vec<u16>>()
     };

@@ -49,7 +49,7 @@ pub(crate) fn in_front_of(upstream: Value) -> GatewayConfig {
     config(json!([app]), json!([{"name": "all", "upstream": "app"}]))
 }
 
-pub(crate) fn gateway(upstream: Value) -> TestGateway<Unlimited> {
+pub(crate) fn gateway(upstream: Value) -> TestGateway {
     TestGateway::start(Unlimited, GatewaySettings::default(), &in_front_of(upstream))
 }
 
@@ -236,7 +236,7 @@ fn beyond_the_streams_that_a_server_allows_there_is_a_further_connection() {
 }
 
 /// Waits until an upstream's only server is up, or is not.
-pub(crate) fn wait_for(gateway: &TestGateway<Unlimited>, wanted: bool) {
+pub(crate) fn wait_for(gateway: &TestGateway, wanted: bool) {
     let started = monotonic();
     while gateway.gateway.upstreams()[0].servers[0].1.is_up != wanted {
         assert!(started.elapsed() < PATIENCE, "the server stays {}", !wanted);

@@ -19,14 +19,14 @@ use tidegate_gateway::service::GatewaySettings;
 use tidegate_net::clock::monotonic;
 use tidegate_upstream::backend::BackendStatus;
 
-fn gateway(upstream: Value) -> TestGateway<Unlimited> {
+fn gateway(upstream: Value) -> TestGateway {
     let mut app = json!({"name": "app", "breaker": {"enabled": false}});
     app.as_object_mut().unwrap().extend(upstream.as_object().unwrap().clone());
     let config = config(json!([app]), json!([{"name": "all", "upstream": "app"}]));
     TestGateway::start(Unlimited, GatewaySettings::default(), &config)
 }
 
-fn servers(gateway: &TestGateway<Unlimited>) -> Vec<BackendStatus> {
+fn servers(gateway: &TestGateway) -> Vec<BackendStatus> {
     gateway.gateway.upstreams()[0].servers.iter().map(|(_, status)| *status).collect()
 }
 
@@ -59,7 +59,7 @@ fn hedged(retries: Value, servers: &[&Backend], settings: &Value) -> GatewayConf
 }
 
 /// A gateway that asks a second server where the first is late, and knows what late is.
-fn hedging(retries: Value, servers: &[&Backend]) -> TestGateway<Unlimited> {
+fn hedging(retries: Value, servers: &[&Backend]) -> TestGateway {
     let config = hedged(retries, servers, &json!({}));
     let gateway = TestGateway::start(Unlimited, GatewaySettings::default(), &config);
     for _ in 0..LEAST + 2 {
@@ -244,7 +244,7 @@ fn a_dead_server_draws_no_more_requests_than_it_takes_to_leave_it_out() {
 }
 
 /// How often each server answered, by its name.
-fn counted(gateway: &TestGateway<Unlimited>, requests: usize) -> BTreeMap<String, usize> {
+fn counted(gateway: &TestGateway, requests: usize) -> BTreeMap<String, usize> {
     let mut counts = BTreeMap::new();
     for _ in 0..requests {
         *counts.entry(text(&gateway.get("/"))).or_default() += 1;
@@ -281,14 +281,14 @@ fn a_ring_sends_a_client_to_its_server_and_others_elsewhere() {
     let start = |urls: &[String]| {
         gateway(json!({"servers": urls, "balance": "ring_hash", "hash_by": "header:x-user"}))
     };
-    let send = |gateway: &TestGateway<Unlimited>, field: &str| {
+    let send = |gateway: &TestGateway, field: &str| {
         let answered_by =
             text(&gateway.send(&format!("GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n{field}\r\n")));
         // One whose last request has not ended yet is busier than its share, and passed over.
         until("the request has ended", || servers(gateway).iter().all(|server| server.in_flight == 0));
         answered_by
     };
-    let ask = |gateway: &TestGateway<Unlimited>, user: usize| send(gateway, &format!("x-user: {user}\r\n"));
+    let ask = |gateway: &TestGateway, user: usize| send(gateway, &format!("x-user: {user}\r\n"));
     let running = start(&urls);
     let homes: Vec<String> = (0..60).map(|user| ask(&running, user)).collect();
     for name in ["one", "two", "three"] {
@@ -350,7 +350,7 @@ fn a_server_that_joins_gets_nothing_before_its_first_check_has_passed() {
 }
 
 /// Sends a request and does not wait for its reply.
-fn send_and_leave(gateway: &TestGateway<Unlimited>, path: &str) -> std::net::TcpStream {
+fn send_and_leave(gateway: &TestGateway, path: &str) -> std::net::TcpStream {
     let mut client = gateway.connect();
     let request = format!("GET {path} HTTP/1.1\r\nhost: a\r\nx-user: one\r\n\r\n");
     std::io::Write::write_all(&mut client, request.as_bytes()).unwrap();

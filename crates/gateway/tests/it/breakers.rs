@@ -16,11 +16,11 @@ fn opens_at_once() -> Value {
     json!({"calls": 2, "minimum_calls": 2, "failure_percent": 100, "first_open_seconds": 3600, "open_seconds": 3600, "slow_seconds": 3600, "trials": 1})
 }
 
-fn start(upstream: &Value, routes: &Value) -> TestGateway<Unlimited> {
+fn start(upstream: &Value, routes: &Value) -> TestGateway {
     TestGateway::start(Unlimited, GatewaySettings::default(), &config(json!([upstream]), routes.clone()))
 }
 
-fn of_routes(gateway: &TestGateway<Unlimited>) -> Vec<(String, Phase)> {
+fn of_routes(gateway: &TestGateway) -> Vec<(String, Phase)> {
     gateway.gateway.route_breakers().into_iter().map(|(name, phase)| (name.to_string(), phase)).collect()
 }
 

@@ -17,14 +17,14 @@ fn served(old: &str, new: &str, canary: &Value) -> GatewayConfig {
     config(upstreams, json!([route]))
 }
 
-fn ask(gateway: &TestGateway<Unlimited>, fields: &str) -> String {
+fn ask(gateway: &TestGateway, fields: &str) -> String {
     let got = gateway.send(&format!("GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n{fields}\r\n"));
     assert_eq!(status(&got), 200);
     text(&got)
 }
 
 /// Which tenants are at the canary.
-fn at_canary(gateway: &TestGateway<Unlimited>) -> Vec<usize> {
+fn at_canary(gateway: &TestGateway) -> Vec<usize> {
     (0..TENANTS).filter(|tenant| ask(gateway, &format!("x-tenant: {tenant}\r\n")) == "v2").collect()
 }
 

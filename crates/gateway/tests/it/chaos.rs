@@ -13,7 +13,7 @@ use tidegate_gateway::limits::Unlimited;
 use tidegate_gateway::service::GatewaySettings;
 use tidegate_net::clock::monotonic;
 
-fn gateway(server: &str, upstream: Value) -> TestGateway<Unlimited> {
+fn gateway(server: &str, upstream: Value) -> TestGateway {
     let mut app = json!({"name": "app", "servers": [server]});
     app.as_object_mut().unwrap().extend(upstream.as_object().unwrap().clone());
     let config = config(json!([app]), json!([{"name": "all", "upstream": "app"}]));
@@ -60,7 +60,7 @@ fn a_server_that_takes_two_seconds_is_waited_for_until_its_breaker_calls_that_sl
             }
         })
     };
-    let at_once = |gateway: &TestGateway<Unlimited>, count: usize| {
+    let at_once = |gateway: &TestGateway, count: usize| {
         std::thread::scope(|scope| {
             let asked: Vec<_> = (0..count).map(|_| scope.spawn(|| status(&gateway.get("/")))).collect();
             asked.into_iter().map(|asked| asked.join().unwrap()).collect::<Vec<u16>>()
@@ -146,7 +146,7 @@ fn a_reply_at_a_kilobyte_a_second_passes_whole_and_holds_nobody_up() {
 }
 
 /// The time of each of these requests, sorted; all are answered.
-fn asked(gateway: &TestGateway<Unlimited>, mut more: impl FnMut() -> bool) -> Vec<Duration> {
+fn asked(gateway: &TestGateway, mut more: impl FnMut() -> bool) -> Vec<Duration> {
     let mut times = Vec::new();
     while more() {
         let started = monotonic();

@@ -11,7 +11,7 @@ use tidegate_net::clock::monotonic;
 
 const PLAIN: &str = "{\"name\":\"a value that repeats\"},";
 
-fn gateway(url: &str) -> TestGateway<Unlimited> {
+fn gateway(url: &str) -> TestGateway {
     let upstreams = json!([{"name": "app", "servers": [url]}]);
     let routes = json!([
         {"name": "all", "upstream": "app", "compress": true},
@@ -20,7 +20,7 @@ fn gateway(url: &str) -> TestGateway<Unlimited> {
     TestGateway::start(Unlimited, GatewaySettings::default(), &config(upstreams, routes))
 }
 
-fn ask(gateway: &TestGateway<Unlimited>, method: &str, path: &str, accepted: &str) -> Got {
+fn ask(gateway: &TestGateway, method: &str, path: &str, accepted: &str) -> Got {
     gateway.send(&format!(
         "{method} {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\naccept-encoding: {accepted}\r\n\r\n"
     ))

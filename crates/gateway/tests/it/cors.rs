@@ -6,27 +6,30 @@ use crate::route_options;
 use crate::support::{Backend, Got, TestGateway, config, reply, status, text};
 use http::HeaderMap;
 use serde_json::{Value, json};
-use tidegate_gateway::limits::{Denial, LimitedRequest, Limits, Ruling};
+use tidegate_gateway::limits::{Denial, LimitedRequest, Limits, LimitsAnswer, Ruling};
 use tidegate_gateway::service::GatewaySettings;
 
 /// Says where a client stands, and denies `/full`.
+#[derive(Debug)]
 struct Standing;
 
-impl Limits for Standing {
-    async fn charge(&self, policies: &[Arc<str>], request: &LimitedRequest<'_>) -> Ruling {
-        let mut fields = HeaderMap::new();
-        fields.insert("ratelimit-policy", "\"per-client\";q=1;w=60".parse().unwrap());
-        fields.insert("ratelimit", "\"per-client\";r=0;t=60".parse().unwrap());
-        let is_full = request.path == "/full";
-        if is_full {
-            fields.insert("retry-after", "60".parse().unwrap());
-        }
-        let policies = policies.iter().map(ToString::to_string).collect();
-        Ruling { denial: is_full.then_some(Denial::Quota { policies }), fields, ..Ruling::default() }
-    }
-
-    async fn explain(&self, _: &[Arc<str>], _: &LimitedRequest<'_>) -> Value {
-        Value::Null
+impl<'r> Limits<LimitedRequest<'r>> for Standing {
+    fn charge<'a>(
+        &'a self,
+        policies: &'a [Arc<str>],
+        request: &'a LimitedRequest<'r>,
+    ) -> LimitsAnswer<'a, Ruling> {
+        Box::pin(async move {
+            let mut fields = HeaderMap::new();
+            fields.insert("ratelimit-policy", "\"per-client\";q=1;w=60".parse().unwrap());
+            fields.insert("ratelimit", "\"per-client\";r=0;t=60".parse().unwrap());
+            let is_full = request.path == "/full";
+            if is_full {
+                fields.insert("retry-after", "60".parse().unwrap());
+            }
+            let policies = policies.iter().map(ToString::to_string).collect();
+            Ruling { denial: is_full.then_some(Denial::Quota { policies }), fields, ..Ruling::default() }
+        })
     }
 }
 

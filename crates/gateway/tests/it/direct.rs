@@ -13,7 +13,7 @@ use serde_json::json;
 use tidegate_gateway::limits::Unlimited;
 use tidegate_gateway::service::GatewaySettings;
 
-fn in_front_of(server: std::net::SocketAddr) -> TestGateway<Unlimited> {
+fn in_front_of(server: std::net::SocketAddr) -> TestGateway {
     let config = config(
         json!([{"name": "app", "servers": [format!("http://{server}")], "retries": {"attempts": 1}}]),
         json!([{"name": "all", "upstream": "app"}]),

@@ -16,7 +16,9 @@ use http::{HeaderMap, Method, Request};
 use serde_json::{Value, json};
 use tidegate_gateway::access_log::{AccessLog, AccessLogSettings, Destination, LineFormat};
 use tidegate_gateway::config::GatewayConfig;
-use tidegate_gateway::limits::{Denial, LimitPermit, LimitedRequest, Limits, Ruling, Unlimited};
+use tidegate_gateway::limits::{
+    Denial, LimitPermit, LimitedRequest, Limits, LimitsAnswer, Ruling, Unlimited,
+};
 use tidegate_gateway::service::GatewaySettings;
 use tidegate_net::clock::monotonic;
 
@@ -48,7 +50,7 @@ fn in_front_of(server: SocketAddr, route: Value) -> GatewayConfig {
     config(json!([{"name": "app", "servers": [format!("http://{server}")]}]), json!([all]))
 }
 
-fn plain(server: SocketAddr, route: Value) -> TestGateway<Unlimited> {
+fn plain(server: SocketAddr, route: Value) -> TestGateway {
     TestGateway::start(Unlimited, GatewaySettings::default(), &in_front_of(server, route))
 }
 
@@ -108,7 +110,7 @@ async fn receive(body: &mut RecvStream, bytes: usize) -> String {
 }
 
 /// Lets one request through at a time.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct OneAtATime {
     is_taken: Arc<AtomicBool>,
     /// Method and path of what it was asked about.
@@ -123,18 +125,20 @@ impl Drop for Permit {
     }
 }
 
-impl Limits for OneAtATime {
-    async fn charge(&self, policies: &[Arc<str>], request: &LimitedRequest<'_>) -> Ruling {
-        self.asked.lock().unwrap().push(format!("{} {}", request.method, request.path));
-        if self.is_taken.swap(true, SeqCst) {
-            let policies = policies.iter().map(ToString::to_string).collect();
-            return Ruling { denial: Some(Denial::Quota { policies }), ..Ruling::default() };
-        }
-        Ruling { held: Some(LimitPermit::new(Permit(Arc::clone(&self.is_taken)))), ..Ruling::default() }
-    }
-
-    async fn explain(&self, _: &[Arc<str>], _: &LimitedRequest<'_>) -> Value {
-        Value::Null
+impl<'r> Limits<LimitedRequest<'r>> for OneAtATime {
+    fn charge<'a>(
+        &'a self,
+        policies: &'a [Arc<str>],
+        request: &'a LimitedRequest<'r>,
+    ) -> LimitsAnswer<'a, Ruling> {
+        Box::pin(async move {
+            self.asked.lock().unwrap().push(format!("{} {}", request.method, request.path));
+            if self.is_taken.swap(true, SeqCst) {
+                let policies = policies.iter().map(ToString::to_string).collect();
+                return Ruling { denial: Some(Denial::Quota { policies }), ..Ruling::default() };
+            }
+            Ruling { held: Some(LimitPermit::new(Permit(Arc::clone(&self.is_taken)))), ..Ruling::default() }
+        })
     }
 }
 

@@ -39,14 +39,14 @@ impl Wrong {
     }
 }
 
-fn gateway(upstream: Value) -> TestGateway<Unlimited> {
+fn gateway(upstream: Value) -> TestGateway {
     let mut app = json!({"name": "app", "eject_seconds": 3600});
     app.as_object_mut().unwrap().extend(upstream.as_object().unwrap().clone());
     let route = json!({"name": "all", "upstream": "app", "first_byte_timeout_seconds": 2});
     TestGateway::start(Unlimited, GatewaySettings::default(), &config(json!([app]), json!([route])))
 }
 
-fn ask(gateway: &TestGateway<Unlimited>, count: usize) -> Vec<u16> {
+fn ask(gateway: &TestGateway, count: usize) -> Vec<u16> {
     (0..count).map(|_| status(&gateway.get("/"))).collect()
 }
 

@@ -10,7 +10,7 @@ use tidegate_gateway::limits::Unlimited;
 use tidegate_gateway::service::GatewaySettings;
 
 /// A route to `first` and then to `second`, with these options of the first upstream and of the fallback.
-fn gateway(first: &[String], second: &[String], upstream: Value, fallback: Value) -> TestGateway<Unlimited> {
+fn gateway(first: &[String], second: &[String], upstream: Value, fallback: Value) -> TestGateway {
     let mut app = json!({"name": "app", "servers": first});
     app.as_object_mut().unwrap().extend(upstream.as_object().unwrap().clone());
     let other = json!({"name": "other", "servers": second});
@@ -28,7 +28,7 @@ fn nobody() -> String {
     format!("http://{address}")
 }
 
-fn ask(gateway: &TestGateway<Unlimited>, method: &str, body: &str) -> Got {
+fn ask(gateway: &TestGateway, method: &str, body: &str) -> Got {
     let length = body.len();
     gateway.send(&format!("{method} / HTTP/1.1\r\nhost: a\r\ncontent-length: {length}\r\n\r\n{body}"))
 }

@@ -8,7 +8,7 @@ use serde_json::json;
 use tidegate_gateway::limits::Unlimited;
 use tidegate_gateway::service::GatewaySettings;
 
-fn gateway(backend: &Recorder) -> TestGateway<Unlimited> {
+fn gateway(backend: &Recorder) -> TestGateway {
     let server = format!("http://{}", backend.address);
     let config = config(
         json!([{"name": "app", "servers": [server]}]),

@@ -13,7 +13,7 @@ use tidegate_gateway::limits::Unlimited;
 use tidegate_gateway::service::GatewaySettings;
 
 /// A gateway in front of one server that answers `/odd` in an odd way, and everything else as it should.
-fn odd(bytes: impl Fn() -> Reaction + Send + Sync + 'static) -> (Backend, TestGateway<Unlimited>) {
+fn odd(bytes: impl Fn() -> Reaction + Send + Sync + 'static) -> (Backend, TestGateway) {
     let backend = Backend::start(move |got| match got.line.contains("/odd") {
         true => bytes(),
         false => reply(200, &[], "good"),
@@ -27,7 +27,7 @@ fn odd(bytes: impl Fn() -> Reaction + Send + Sync + 'static) -> (Backend, TestGa
 }
 
 /// Everything that a client gets which asks for `/odd` and then for `/good`.
-fn two_requests(gateway: &TestGateway<Unlimited>, method: &str) -> String {
+fn two_requests(gateway: &TestGateway, method: &str) -> String {
     let mut client = gateway.connect();
     let requests = format!(
         "{method} /odd HTTP/1.1\r\nhost: a\r\n\r\nGET /good HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n"

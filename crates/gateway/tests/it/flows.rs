@@ -3,30 +3,33 @@
 use std::sync::Arc;
 
 use crate::support::{Backend, Reaction, TestGateway, config, reply, status};
-use serde_json::{Value, json};
+use serde_json::json;
 use tidegate_gateway::config::GatewayConfig;
 use tidegate_gateway::flow::{FlowTotals, MAX_APART, OTHERS};
-use tidegate_gateway::limits::{Denial, LimitedRequest, Limits, Ruling, Unlimited};
+use tidegate_gateway::limits::{Denial, LimitedRequest, Limits, LimitsAnswer, Ruling, Unlimited};
 use tidegate_gateway::service::GatewaySettings;
 
 /// Denies by the path: a used-up limit, no policy that applies, no answer of the limiter.
+#[derive(Debug)]
 struct DeniesByPath;
 
-impl Limits for DeniesByPath {
-    async fn charge(&self, policies: &[Arc<str>], request: &LimitedRequest<'_>) -> Ruling {
-        let denial = match request.path {
-            "/api/full" => {
-                Some(Denial::Quota { policies: policies.iter().map(ToString::to_string).collect() })
-            }
-            "/api/none" => Some(Denial::NoMatch),
-            "/api/silent" => Some(Denial::NoAnswer("the store is away".to_owned())),
-            _ => None,
-        };
-        Ruling { denial, ..Ruling::default() }
-    }
-
-    async fn explain(&self, _: &[Arc<str>], _: &LimitedRequest<'_>) -> Value {
-        Value::Null
+impl<'r> Limits<LimitedRequest<'r>> for DeniesByPath {
+    fn charge<'a>(
+        &'a self,
+        policies: &'a [Arc<str>],
+        request: &'a LimitedRequest<'r>,
+    ) -> LimitsAnswer<'a, Ruling> {
+        Box::pin(async move {
+            let denial = match request.path {
+                "/api/full" => {
+                    Some(Denial::Quota { policies: policies.iter().map(ToString::to_string).collect() })
+                }
+                "/api/none" => Some(Denial::NoMatch),
+                "/api/silent" => Some(Denial::NoAnswer("the store is away".to_owned())),
+                _ => None,
+            };
+            Ruling { denial, ..Ruling::default() }
+        })
     }
 }
 
@@ -37,12 +40,12 @@ fn configuration(server: &Backend, idle_connections: u32) -> GatewayConfig {
     config(upstream, json!([api, {"name": "rest", "upstream": "app"}]))
 }
 
-fn route<L: Limits>(gateway: &TestGateway<L>, name: &str) -> FlowTotals {
+fn route(gateway: &TestGateway, name: &str) -> FlowTotals {
     let flows = gateway.gateway.route_flows();
     flows.into_iter().find(|flow| &*flow.route == name).unwrap().totals
 }
 
-fn server<L: Limits>(gateway: &TestGateway<L>) -> FlowTotals {
+fn server(gateway: &TestGateway) -> FlowTotals {
     gateway.gateway.server_flows()[0].totals
 }
 
@@ -140,7 +143,7 @@ fn fault_53_servers_beyond_those_that_are_named_are_counted_together() {
         config(json!([upstream("one"), upstream("two")]), json!([two, {"name": "one", "upstream": "one"}]))
     };
     let gateway = TestGateway::start(Unlimited, GatewaySettings::default(), &servers(99));
-    let named = |gateway: &TestGateway<Unlimited>| {
+    let named = |gateway: &TestGateway| {
         let flows = gateway.gateway.server_flows();
         let of = |name: &str| flows.iter().filter(|flow| &*flow.upstream == name).count();
         [of("one"), of("two"), of(OTHERS)]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::support::{Backend, TestGateway, config, reply, status};
 use serde_json::{Value, json};
-use tidegate_gateway::limits::{Denial, LimitedRequest, Limits, Ruling, Unlimited};
+use tidegate_gateway::limits::{Denial, LimitedRequest, Limits, LimitsAnswer, Ruling, Unlimited};
 use tidegate_gateway::service::{ClientField, GatewaySettings};
 
 /// A gateway that asks `judge` before it sends anything to `app`.
@@ -15,7 +15,7 @@ fn asking(
     keys: Value,
     route: Value,
     settings: GatewaySettings,
-) -> TestGateway<Unlimited> {
+) -> TestGateway {
     TestGateway::start(Unlimited, settings, &asked(judge, app, keys, route))
 }
 
@@ -175,16 +175,15 @@ fn scheme_and_host_are_those_that_the_server_hears() {
 }
 
 /// Denies everything.
+#[derive(Debug)]
 struct Full;
 
-impl Limits for Full {
-    async fn charge(&self, policies: &[Arc<str>], _: &LimitedRequest<'_>) -> Ruling {
-        let policies = policies.iter().map(ToString::to_string).collect();
-        Ruling { denial: Some(Denial::Quota { policies }), ..Ruling::default() }
-    }
-
-    async fn explain(&self, _: &[Arc<str>], _: &LimitedRequest<'_>) -> Value {
-        Value::Null
+impl<'r> Limits<LimitedRequest<'r>> for Full {
+    fn charge<'a>(&'a self, policies: &'a [Arc<str>], _: &'a LimitedRequest<'r>) -> LimitsAnswer<'a, Ruling> {
+        Box::pin(async move {
+            let policies = policies.iter().map(ToString::to_string).collect();
+            Ruling { denial: Some(Denial::Quota { policies }), ..Ruling::default() }
+        })
     }
 }
 

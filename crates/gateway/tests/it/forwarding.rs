@@ -6,11 +6,11 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::SeqCst;
 
 use crate::support::{Backend, Reaction, TestGateway, config, reply, status, text};
-use serde_json::{Value, json};
-use tidegate_gateway::limits::{Denial, LimitedRequest, Limits, Ruling, Unlimited};
+use serde_json::json;
+use tidegate_gateway::limits::{Denial, LimitedRequest, Limits, LimitsAnswer, Ruling, Unlimited};
 use tidegate_gateway::service::GatewaySettings;
 
-fn plain(backends: &[&Backend]) -> TestGateway<Unlimited> {
+fn plain(backends: &[&Backend]) -> TestGateway {
     let servers: Vec<String> = backends.iter().map(|backend| backend.url()).collect();
     let config = config(
         json!([{"name": "app", "servers": servers, "balance": "round_robin"}]),
@@ -161,21 +161,24 @@ fn an_open_breaker_answers_at_once_and_recovers() {
 }
 
 /// Denies what asks for `/denied`.
+#[derive(Debug)]
 pub(crate) struct Strict;
 
-impl Limits for Strict {
-    async fn charge(&self, policies: &[Arc<str>], request: &LimitedRequest<'_>) -> Ruling {
-        let mut ruling = Ruling::default();
-        ruling.fields.insert("ratelimit", "\"per-client\";r=0;t=9".parse().unwrap());
-        if request.path == "/denied" {
-            let policies = policies.iter().map(ToString::to_string).collect();
-            ruling.denial = Some(Denial::Quota { policies });
-        }
-        ruling
-    }
-
-    async fn explain(&self, _policies: &[Arc<str>], _request: &LimitedRequest<'_>) -> Value {
-        Value::Null
+impl<'r> Limits<LimitedRequest<'r>> for Strict {
+    fn charge<'a>(
+        &'a self,
+        policies: &'a [Arc<str>],
+        request: &'a LimitedRequest<'r>,
+    ) -> LimitsAnswer<'a, Ruling> {
+        Box::pin(async move {
+            let mut ruling = Ruling::default();
+            ruling.fields.insert("ratelimit", "\"per-client\";r=0;t=9".parse().unwrap());
+            if request.path == "/denied" {
+                let policies = policies.iter().map(ToString::to_string).collect();
+                ruling.denial = Some(Denial::Quota { policies });
+            }
+            ruling
+        })
     }
 }
 

@@ -11,12 +11,12 @@ use crate::support::{Backend, Got, Reaction, TestGateway, config, reply, status,
 const GRPC: &str = "application/grpc";
 
 /// A call as it may come from a proxy in front, in HTTP/1.1.
-fn call(gateway: &TestGateway<Strict>, path: &str, kind: &str, fields: &str) -> Got {
+fn call(gateway: &TestGateway, path: &str, kind: &str, fields: &str) -> Got {
     let head = format!("POST {path} HTTP/1.1\r\nhost: a\r\ncontent-type: {kind}\r\nconnection: close\r\n");
     gateway.send(&format!("{head}{fields}content-length: 6\r\n\r\n\0\0\0\0\x01x"))
 }
 
-fn gateway(servers: [&str; 3], routes: Value) -> TestGateway<Strict> {
+fn gateway(servers: [&str; 3], routes: Value) -> TestGateway {
     let upstream =
         |(name, server): (&str, &str)| json!({"name": name, "servers": [server], "retries": {"attempts": 1}});
     let upstreams: Value = ["app", "silent", "away"].into_iter().zip(servers).map(upstream).collect();

@@ -48,7 +48,7 @@ fn a_listener_follows_http2() {
 }
 
 /// How many cases a listener passed, how many were skipped and failed, and which failed.
-fn judged(gateway: &TestGateway<Unlimited>, more: &[&str]) -> ([u32; 3], String) {
+fn judged(gateway: &TestGateway, more: &[&str]) -> ([u32; 3], String) {
     let port = gateway.address.port().to_string();
     let arguments = ["-h", "127.0.0.1", "-p", &port, "-o", "10"];
     let output = program("h2spec").args(arguments).args(more).output().unwrap();

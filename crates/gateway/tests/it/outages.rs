@@ -19,19 +19,19 @@ use tidegate_gateway::service::{Gateway, GatewaySettings};
 use tidegate_net::clock::monotonic;
 use tidegate_upstream::backend::BackendStatus;
 
-fn gateway(upstream: Value) -> TestGateway<Unlimited> {
+fn gateway(upstream: Value) -> TestGateway {
     let mut app = json!({"name": "app", "balance": "round_robin", "breaker": {"enabled": false}});
     app.as_object_mut().unwrap().extend(upstream.as_object().unwrap().clone());
     let config = config(json!([app]), json!([{"name": "all", "upstream": "app"}]));
     TestGateway::start(Unlimited, GatewaySettings::default(), &config)
 }
 
-fn servers(gateway: &Gateway<Unlimited>) -> Vec<BackendStatus> {
+fn servers(gateway: &Gateway) -> Vec<BackendStatus> {
     gateway.upstreams()[0].servers.iter().map(|(_, status)| *status).collect()
 }
 
 /// Attempts of all requests so far.
-fn attempts(gateway: &TestGateway<Unlimited>) -> u64 {
+fn attempts(gateway: &TestGateway) -> u64 {
     servers(&gateway.gateway).iter().map(|server| server.successes + server.failures).sum()
 }
 
@@ -215,7 +215,7 @@ fn fault_40_checks_change_their_verdict_after_several_results_in_a_row() {
     // F: the check fails, P: it passes. What is known when it comes is what the ones before it said.
     const RESULTS: &str = "FFPFFFPPP";
     const WAS_UP: &str = "UUUUUUDDU";
-    let gateway: Arc<OnceLock<Arc<Gateway<Unlimited>>>> = Arc::default();
+    let gateway: Arc<OnceLock<Arc<Gateway>>> = Arc::default();
     let seen = Arc::new(Mutex::new(String::new()));
     let backend = {
         let (gateway, seen) = (Arc::clone(&gateway), Arc::clone(&seen));

@@ -10,7 +10,7 @@ use crate::support::{Backend, PATIENCE, TestGateway, config, reply, status};
 use serde_json::{Value, json};
 use tidegate_gateway::access_log::{AccessLog, AccessLogSettings, Destination, LineFormat};
 use tidegate_gateway::config::GatewayConfig;
-use tidegate_gateway::limits::{LimitedRequest, Limits, Ruling};
+use tidegate_gateway::limits::{LimitedRequest, Limits, LimitsAnswer, Ruling};
 use tidegate_gateway::service::{Gateway, GatewaySettings};
 use tidegate_net::clock::monotonic;
 use tidegate_wire::path::readings;
@@ -205,7 +205,7 @@ fn routes() -> Value {
 }
 
 /// Notes what it is asked about, and allows it.
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 struct Counting(Arc<Mutex<Vec<Counted>>>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -215,16 +215,14 @@ struct Counted {
     other: Option<String>,
 }
 
-impl Limits for Counting {
-    async fn charge(&self, _: &[Arc<str>], request: &LimitedRequest<'_>) -> Ruling {
-        let [route, path] = [request.route, request.path].map(str::to_owned);
-        let other = request.other_path.map(str::to_owned);
-        self.0.lock().unwrap().push(Counted { route, path, other });
-        Ruling::default()
-    }
-
-    async fn explain(&self, _: &[Arc<str>], _: &LimitedRequest<'_>) -> Value {
-        Value::Null
+impl<'r> Limits<LimitedRequest<'r>> for Counting {
+    fn charge<'a>(&'a self, _: &'a [Arc<str>], request: &'a LimitedRequest<'r>) -> LimitsAnswer<'a, Ruling> {
+        Box::pin(async move {
+            let [route, path] = [request.route, request.path].map(str::to_owned);
+            let other = request.other_path.map(str::to_owned);
+            self.0.lock().unwrap().push(Counted { route, path, other });
+            Ruling::default()
+        })
     }
 }
 
@@ -233,7 +231,7 @@ fn targets(backend: &Backend, seen: usize) -> Vec<String> {
     backend.got()[seen..].iter().map(|got| got.line.split(' ').nth(1).unwrap().to_owned()).collect()
 }
 
-fn ask(gateway: &TestGateway<Counting>, number: usize, row: &Row) -> u16 {
+fn ask(gateway: &TestGateway, number: usize, row: &Row) -> u16 {
     let Row { host, target, .. } = row;
     let text =
         format!("GET {target} HTTP/1.1\r\nhost: {host}\r\nuser-agent: {number}\r\nconnection: close\r\n\r\n");
@@ -254,7 +252,7 @@ fn fault_54_all_who_decide_on_a_path_and_all_who_serve_it_go_by_the_same_one() {
     let settings = AccessLogSettings { destination, format: LineFormat::Json, rules: Vec::new() };
     let log = Some(AccessLog::open(settings).unwrap());
     let limits = Counting::default();
-    let add = |gateway: Gateway<Counting>| gateway.with_access_log(log);
+    let add = |gateway: Gateway| gateway.with_access_log(log);
     let gateway = TestGateway::start_with(limits.clone(), GatewaySettings::default(), &config, add);
     for (number, row) in ROWS.iter().enumerate() {
         let (at_app, at_judge) = (app.got().len(), judge.got().len());

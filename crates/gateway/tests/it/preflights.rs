@@ -17,7 +17,7 @@ fn app() -> Backend {
 }
 
 /// A gateway in front of it whose route asks for credentials that nobody has.
-fn in_front_of(app: &Backend, judge: &Backend, route: &Value) -> TestGateway<Unlimited> {
+fn in_front_of(app: &Backend, judge: &Backend, route: &Value) -> TestGateway {
     let mut all = json!({"name": "all", "upstream": "app"});
     all.as_object_mut().unwrap().extend(route.as_object().unwrap().clone());
     let upstreams = json!([
@@ -27,7 +27,7 @@ fn in_front_of(app: &Backend, judge: &Backend, route: &Value) -> TestGateway<Unl
     TestGateway::start(Unlimited, GatewaySettings::default(), &config(upstreams, json!([all])))
 }
 
-fn ask(gateway: &TestGateway<Unlimited>, method: &str, rest: &str) -> Got {
+fn ask(gateway: &TestGateway, method: &str, rest: &str) -> Got {
     gateway.send(&format!("{method} / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n{rest}\r\n"))
 }
 

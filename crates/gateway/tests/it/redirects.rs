@@ -6,7 +6,7 @@ use tidegate_gateway::config::GatewayConfig;
 use tidegate_gateway::limits::Unlimited;
 use tidegate_gateway::service::GatewaySettings;
 
-fn redirecting() -> TestGateway<Unlimited> {
+fn redirecting() -> TestGateway {
     let routes = json!([
         {"name": "same", "redirect": {"status": 308, "location": "https://{host}:8443{uri}"},
          "response_fields": {"set": {"x-why": "tls"}}},
@@ -17,7 +17,7 @@ fn redirecting() -> TestGateway<Unlimited> {
     TestGateway::start(Unlimited, GatewaySettings::default(), &config(json!([]), routes))
 }
 
-fn ask(gateway: &TestGateway<Unlimited>, host: &str, target: &str) -> Got {
+fn ask(gateway: &TestGateway, host: &str, target: &str) -> Got {
     gateway.send(&format!("GET {target} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n"))
 }
 

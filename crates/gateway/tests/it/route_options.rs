@@ -12,7 +12,7 @@ use tidegate_gateway::limits::Unlimited;
 use tidegate_gateway::service::{ClientField, GatewaySettings, TraceGuard};
 
 /// A gateway with this route in front of a backend that says the line that it was asked.
-pub(crate) fn with(route: Value) -> (Backend, TestGateway<Unlimited>) {
+pub(crate) fn with(route: Value) -> (Backend, TestGateway) {
     let backend = Backend::start(|got| {
         reply(200, &["x-server: secret", "x-kept: 1", "access-control-allow-origin: *"], &got.line)
     });
@@ -20,14 +20,14 @@ pub(crate) fn with(route: Value) -> (Backend, TestGateway<Unlimited>) {
     (backend, gateway)
 }
 
-fn in_front_of(backend: &Backend, route: Value) -> TestGateway<Unlimited> {
+fn in_front_of(backend: &Backend, route: Value) -> TestGateway {
     let mut all = json!({"name": "all", "upstream": "app"});
     all.as_object_mut().unwrap().extend(route.as_object().unwrap().clone());
     let upstream = json!([{"name": "app", "servers": [backend.url()], "retries": {"attempts": 1}}]);
     TestGateway::start(Unlimited, GatewaySettings::default(), &config(upstream, json!([all])))
 }
 
-pub(crate) fn ask(gateway: &TestGateway<Unlimited>, method: &str, target: &str, fields: &str) -> Got {
+pub(crate) fn ask(gateway: &TestGateway, method: &str, target: &str, fields: &str) -> Got {
     gateway.send(&format!("{method} {target} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n{fields}\r\n"))
 }
 
@@ -117,7 +117,7 @@ fn a_route_out_of_service_says_so_to_all_but_some() {
     }
 }
 
-fn explained(gateway: &TestGateway<Unlimited>, method: Method, fields: &[(&str, &str)]) -> Value {
+fn explained(gateway: &TestGateway, method: Method, fields: &[(&str, &str)]) -> Value {
     let fields = fields.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()));
     let question = Question {
         method,
@@ -341,7 +341,7 @@ fn fault_48_forwarded_is_believed_as_far_as_proxies_are_trusted_and_made_anew() 
 }
 
 /// Which steps a request took, by what its trace says of them.
-fn steps(gateway: &TestGateway<Unlimited>) -> String {
+fn steps(gateway: &TestGateway) -> String {
     let reply = ask(gateway, "GET", "/", "tidegate-trace: 1\r\nauthorization: Bearer secret\r\n");
     let lines = reply.fields.iter().filter(|(name, _)| name == "tidegate-trace").map(|(_, value)| value);
     lines.map(|line| line.split(';').next().unwrap()).collect::<Vec<_>>().join(" ")

@@ -8,10 +8,10 @@ use std::sync::{Arc, mpsc};
 use crate::support::{Backend, PATIENCE, Reaction, TestGateway, config, head, reply, server, status, text};
 use http::Request;
 use serde_json::{Value, json};
-use tidegate_gateway::limits::{Denial, LimitedRequest, Limits, Ruling, Unlimited};
+use tidegate_gateway::limits::{Denial, LimitedRequest, Limits, LimitsAnswer, Ruling, Unlimited};
 use tidegate_gateway::service::GatewaySettings;
 
-fn gateway(backend: &Backend, routes: Value) -> TestGateway<Unlimited> {
+fn gateway(backend: &Backend, routes: Value) -> TestGateway {
     let upstreams = json!([{"name": "app", "servers": [backend.url()]}]);
     TestGateway::start(Unlimited, GatewaySettings::default(), &config(upstreams, routes))
 }
@@ -56,14 +56,16 @@ fn te_is_named_as_an_option_of_the_connection_to_a_server() {
 #[derive(Clone, Debug)]
 struct None_;
 
-impl Limits for None_ {
-    async fn charge(&self, policies: &[Arc<str>], _request: &LimitedRequest<'_>) -> Ruling {
-        let policies = policies.iter().map(ToString::to_string).collect();
-        Ruling { denial: Some(Denial::Quota { policies }), ..Ruling::default() }
-    }
-
-    async fn explain(&self, _policies: &[Arc<str>], _request: &LimitedRequest<'_>) -> Value {
-        Value::Null
+impl<'r> Limits<LimitedRequest<'r>> for None_ {
+    fn charge<'a>(
+        &'a self,
+        policies: &'a [Arc<str>],
+        _request: &'a LimitedRequest<'r>,
+    ) -> LimitsAnswer<'a, Ruling> {
+        Box::pin(async move {
+            let policies = policies.iter().map(ToString::to_string).collect();
+            Ruling { denial: Some(Denial::Quota { policies }), ..Ruling::default() }
+        })
     }
 }
 
@@ -92,7 +94,7 @@ fn a_client_that_waits_is_told_to_go_on_where_its_body_is_wanted() {
 }
 
 /// A gateway in front of a server that gets a head, asks for the body if `asks`, and answers with this.
-fn before_one_that(asks: bool, answer: &'static str) -> (TestGateway<Unlimited>, mpsc::Receiver<String>) {
+fn before_one_that(asks: bool, answer: &'static str) -> (TestGateway, mpsc::Receiver<String>) {
     let (tell, told) = mpsc::sync_channel(8);
     let address = server(move |mut reader| {
         tell.send(head(&mut reader)).unwrap();
@@ -262,7 +264,7 @@ fn a_host_has_one_form_in_routes_and_in_requests() {
 }
 
 /// What curl says of a reply over HTTP/2: its exit code, and what it printed.
-fn over_http2(gateway: &TestGateway<impl Limits>, path: &str, arguments: &[&str]) -> (Option<i32>, String) {
+fn over_http2(gateway: &TestGateway, path: &str, arguments: &[&str]) -> (Option<i32>, String) {
     let url = format!("http://{}{path}", gateway.address);
     let curl = ["-sS", "--max-time", "60", "--http2-prior-knowledge", "-i"];
     let asked = Command::new("curl").args(curl).args(arguments).arg(&url).output().unwrap();

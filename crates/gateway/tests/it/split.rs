@@ -35,18 +35,18 @@ fn of(shares: &[(&str, f64)]) -> Value {
     shares.iter().map(|(upstream, percent)| json!({"upstream": upstream, "percent": percent})).collect()
 }
 
-fn start(config: &GatewayConfig) -> TestGateway<Unlimited> {
+fn start(config: &GatewayConfig) -> TestGateway {
     TestGateway::start(Unlimited, GatewaySettings::default(), config)
 }
 
-fn ask(gateway: &TestGateway<Unlimited>, fields: &str) -> String {
+fn ask(gateway: &TestGateway, fields: &str) -> String {
     let got = gateway.send(&format!("GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n{fields}\r\n"));
     assert_eq!(status(&got), 200);
     text(&got)
 }
 
 /// Where each tenant is.
-fn places(gateway: &TestGateway<Unlimited>) -> Vec<String> {
+fn places(gateway: &TestGateway) -> Vec<String> {
     (0..TENANTS).map(|tenant| ask(gateway, &format!("x-tenant: t{tenant}\r\n"))).collect()
 }
 

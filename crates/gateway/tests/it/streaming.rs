@@ -11,7 +11,7 @@ use tidegate_gateway::limits::Unlimited;
 use tidegate_gateway::service::GatewaySettings;
 use tidegate_net::clock::monotonic;
 
-fn gateway(server: SocketAddr, route: Value) -> TestGateway<Unlimited> {
+fn gateway(server: SocketAddr, route: Value) -> TestGateway {
     let mut all = json!({"name": "all", "upstream": "app"});
     all.as_object_mut().unwrap().extend(route.as_object().unwrap().clone());
     let upstream = json!([{"name": "app", "servers": [format!("http://{server}")]}]);

@@ -75,7 +75,7 @@ fn configuration(server: SocketAddr, route: Value) -> GatewayConfig {
     config(json!([{"name": "app", "servers": [format!("http://{server}")]}]), json!([all]))
 }
 
-fn gateway(route: Value) -> (TestGateway<Unlimited>, SocketAddr) {
+fn gateway(route: Value) -> (TestGateway, SocketAddr) {
     let server = echo();
     (TestGateway::start(Unlimited, GatewaySettings::default(), &configuration(server, route)), server)
 }
@@ -87,7 +87,7 @@ fn expect(stream: &mut TcpStream, expected: &str) {
 }
 
 /// Offers an upgrade, which is agreed to.
-fn upgraded(gateway: &TestGateway<Unlimited>, behind: &str) -> TcpStream {
+fn upgraded(gateway: &TestGateway, behind: &str) -> TcpStream {
     let mut stream = gateway.connect();
     stream.write_all(format!("{OFFER}{behind}").as_bytes()).unwrap();
     let reply = head(&mut stream);
@@ -136,7 +136,7 @@ fn a_token_whose_place_is_named_twice_is_refused_and_reaches_no_server() {
 #[test]
 fn only_protocols_that_the_route_names_are_offered_on() {
     let (gateway, server) = gateway(json!({}));
-    let ask = |gateway: &TestGateway<Unlimited>, upgrade: &str| {
+    let ask = |gateway: &TestGateway, upgrade: &str| {
         let mut stream = gateway.connect();
         let request =
             format!("GET / HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: {upgrade}\r\n\r\n");

@@ -113,7 +113,7 @@ impl Nginx {
     }
 }
 
-fn gateway(upstream: Value) -> TestGateway<Unlimited> {
+fn gateway(upstream: Value) -> TestGateway {
     let mut app = json!({"name": "app"});
     app.as_object_mut().unwrap().extend(upstream.as_object().unwrap().clone());
     let all = json!({"name": "all", "upstream": "app"});

@@ -118,10 +118,15 @@ fn fault_30_who_has_its_share_of_a_filling_queue_is_told_429_and_who_begins_is_t
 }
 
 /// Allows so many metrics.
+#[derive(Debug)]
 struct Quota(Arc<AtomicU64>);
 
-impl Limits for Quota {
-    fn charge<'a>(&'a self, batch: &'a LimitedBatch<'a>) -> LimitsAnswer<'a, Ruling> {
+impl<'b> Limits<LimitedBatch<'b>> for Quota {
+    fn charge<'a>(
+        &'a self,
+        _policies: &'a [Arc<str>],
+        batch: &'a LimitedBatch<'b>,
+    ) -> LimitsAnswer<'a, Ruling> {
         Box::pin(async move {
             let taken = self.0.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(batch.metrics));
             Ruling {
@@ -131,7 +136,7 @@ impl Limits for Quota {
         })
     }
 
-    fn refund<'a>(&'a self, batch: &'a LimitedBatch<'a>) -> LimitsAnswer<'a, ()> {
+    fn refund<'a>(&'a self, _policies: &'a [Arc<str>], batch: &'a LimitedBatch<'b>) -> LimitsAnswer<'a, ()> {
         Box::pin(async move {
             self.0.fetch_add(batch.metrics, SeqCst);
         })

@@ -230,10 +230,15 @@ impl Answer {
 }
 
 /// Allows so many metrics.
+#[derive(Debug)]
 struct Quota(Arc<AtomicU64>);
 
-impl Limits for Quota {
-    fn charge<'a>(&'a self, batch: &'a LimitedBatch<'a>) -> LimitsAnswer<'a, Ruling> {
+impl<'b> Limits<LimitedBatch<'b>> for Quota {
+    fn charge<'a>(
+        &'a self,
+        _policies: &'a [Arc<str>],
+        batch: &'a LimitedBatch<'b>,
+    ) -> LimitsAnswer<'a, Ruling> {
         Box::pin(async move {
             let left = self.0.load(SeqCst);
             let mut fields = HeaderMap::new();
@@ -251,11 +256,18 @@ impl Limits for Quota {
         })
     }
 
-    fn refund<'a>(&'a self, batch: &'a LimitedBatch<'a>) -> LimitsAnswer<'a, ()> {
+    fn refund<'a>(&'a self, _policies: &'a [Arc<str>], batch: &'a LimitedBatch<'b>) -> LimitsAnswer<'a, ()> {
         Box::pin(async move {
             self.0.fetch_add(batch.metrics, SeqCst);
         })
     }
+}
+
+#[test]
+fn where_no_policies_are_listed_the_limiter_is_not_asked() {
+    let quota = Quota(Arc::new(AtomicU64::new(0)));
+    let intake = TestIntake::start(Setup { policies: Arc::default(), ..Setup::limited(quota) });
+    assert_eq!(intake.post("/metrics", &batch(3)).status, 200);
 }
 
 #[test]

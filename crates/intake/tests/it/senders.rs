@@ -76,18 +76,19 @@ fn prometheus(intake: &TestIntake) -> ((Server, tempfile::TempDir), u16) {
 }
 
 /// A limit that denies so many batches, and then none.
+#[derive(Debug)]
 struct Denies(Arc<AtomicU64>);
 
-impl Limits for Denies {
-    fn charge<'a>(&'a self, _batch: &'a LimitedBatch<'a>) -> LimitsAnswer<'a, Ruling> {
+impl<'b> Limits<LimitedBatch<'b>> for Denies {
+    fn charge<'a>(
+        &'a self,
+        _policies: &'a [Arc<str>],
+        _batch: &'a LimitedBatch<'b>,
+    ) -> LimitsAnswer<'a, Ruling> {
         Box::pin(async move {
             let left = self.0.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1));
             Ruling { denial: left.ok().map(|_| Denial::Quota { policies: Vec::new() }), ..Ruling::default() }
         })
-    }
-
-    fn refund<'a>(&'a self, _batch: &'a LimitedBatch<'a>) -> LimitsAnswer<'a, ()> {
-        Box::pin(async {})
     }
 }
 

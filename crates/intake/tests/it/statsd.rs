@@ -25,7 +25,7 @@ struct TestStatsd {
 }
 
 impl TestStatsd {
-    fn start(limits: impl Limits) -> Self {
+    fn start(limits: impl for<'b> Limits<LimitedBatch<'b>>) -> Self {
         let intake = TestIntake::start(Setup::limited(limits));
         let count = NonZeroUsize::new(1).unwrap();
         let gate = Gate {
@@ -161,17 +161,18 @@ fn a_line_without_end_closes_its_connection_and_nothing_else() {
 }
 
 /// A limit that denies everything.
+#[derive(Debug)]
 struct Closed;
 
-impl Limits for Closed {
-    fn charge<'a>(&'a self, _batch: &'a LimitedBatch<'a>) -> LimitsAnswer<'a, Ruling> {
+impl<'b> Limits<LimitedBatch<'b>> for Closed {
+    fn charge<'a>(
+        &'a self,
+        _policies: &'a [Arc<str>],
+        _batch: &'a LimitedBatch<'b>,
+    ) -> LimitsAnswer<'a, Ruling> {
         Box::pin(async move {
             Ruling { denial: Some(Denial::Quota { policies: Vec::new() }), ..Ruling::default() }
         })
-    }
-
-    fn refund<'a>(&'a self, _batch: &'a LimitedBatch<'a>) -> LimitsAnswer<'a, ()> {
-        Box::pin(async {})
     }
 }
 

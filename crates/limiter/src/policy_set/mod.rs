@@ -301,7 +301,7 @@ impl PolicySet {
 
     /// The first of these names that no policy has, if there is one: what is listed and not in force.
     #[must_use]
-    pub fn first_missing<'n>(&self, names: &'n [Arc<str>]) -> Option<&'n Arc<str>> {
+    pub(crate) fn first_missing<'n>(&self, names: &'n [Arc<str>]) -> Option<&'n Arc<str>> {
         names.iter().find(|name| self.policy(name).is_none())
     }
 

@@ -94,10 +94,10 @@ fn bytes_that_wait_are_no_denied_requests() {
         country: None,
         region: None,
     };
-    let take = || runtime().block_on(engine.take_units(&bytes, false, &connection, 10)).units;
+    let take = || runtime().block_on(engine.take_units(&bytes, &connection, 10)).units;
     assert_eq!([take(), take(), take()], [10, 0, 0]);
     assert!(listed(&engine).is_empty(), "{:?}", listed(&engine));
-    let (decision, _) = runtime().block_on(engine.decide_connection(&none, false, &connection)).unwrap();
+    let (decision, _) = runtime().block_on(engine.decide_connection(&none, &connection)).unwrap();
     assert!(!decision.allowed);
     assert_eq!(listed(&engine), [("127.0.0.1".to_owned(), 1, 0, 1)]);
 }

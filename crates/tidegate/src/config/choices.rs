@@ -103,6 +103,15 @@ impl From<ClientField> for tidegate_gateway::service::ClientField {
     }
 }
 
+impl From<OnMissingPolicy> for tidegate_net::limits::MissingPolicy {
+    fn from(answer: OnMissingPolicy) -> Self {
+        match answer {
+            OnMissingPolicy::Allow => Self::Allow,
+            OnMissingPolicy::Deny => Self::Deny,
+        }
+    }
+}
+
 impl From<OnNoMatch> for tidegate_limiter::no_match::OnNoMatch {
     fn from(answer: OnNoMatch) -> Self {
         match answer {

@@ -213,8 +213,9 @@ pub(super) const REFERENCE: &str = "
 ## `[[edge.listener]]`
 
 Where clients of the edge connect ([edge.md](edge.md)). Up to 64. What a listener does with connections changes with the file
-at once, as backends and places do; its address, the proxies in front of it (`proxy_protocol_from`), its TLS, and a listener
-that comes or goes change at the next start, and with one of the first three the whole listener. Connections go on as they began. A listener on port 0 changes at the next start.
+at once, as backends and places do, and connections go on as they began. A listener that comes, goes, or changes its address, the proxies in
+front of it (`proxy_protocol_from`) or its TLS takes effect with the file, too, without a restart
+([what happens to its connections](gateway.md#changed-listeners)).
 
 | key | default | accepted | what it is |
 |---|---|---|---|

@@ -284,7 +284,7 @@ fn https(reader: &mut DocumentReader<'_>, is_tls: bool) -> HttpsRules {
 }
 
 fn documents_schema(most: usize, keys: &'static [DocumentKey]) -> Json {
-    json!({ "type": "array", "maxItems": most, "items": tidegate_gateway::config::schema(keys, &["name"]) })
+    json!({ "type": "array", "maxItems": most, "items": tidegate_gateway::config::schema(keys) })
 }
 
 /// The JSON schema of the list of listeners.

@@ -77,7 +77,7 @@ pub use gateway::GatewayListener;
 pub use intake::{Acknowledge, FieldName, IntakeCost, PartitionBy, PolicyName};
 pub use intake_lists::IntakeLists;
 pub use listener::{Listener, ListenerTls, ServiceListener, TlsSource};
-pub(crate) use listener::{bound_addresses, clash};
+pub(crate) use listener::{bound_addresses, clash, listen_addresses};
 pub use networks::AllowedNetwork;
 pub use policies::MAX_OVERRIDES;
 pub use reference::{reference, schema};
@@ -105,7 +105,7 @@ pub(crate) use tls::{load_tls_of, stamps};
 pub(crate) use token_file::read as read_token;
 pub(crate) use tokens::{Unguarded, unguarded};
 
-use listener::{ADDRESS_OF_ITS_OWN, listen_addresses};
+use listener::ADDRESS_OF_ITS_OWN;
 
 /// The file's name, for messages, and its contents.
 #[derive(Clone, Copy, Debug)]

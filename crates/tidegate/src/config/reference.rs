@@ -5,7 +5,7 @@
 use std::fmt::Write;
 
 use serde_json::{Value as Json, json};
-use tidegate_gateway::config::{DocumentKey, ROUTE_KEYS, UPSTREAM_KEYS, with_breaker};
+use tidegate_gateway::config::{DocumentKey, ROUTE_KEYS, UPSTREAM_KEYS, rows};
 use tidegate_settings::reference::{code, properties, sections};
 
 use super::services::SERVICES;
@@ -197,9 +197,9 @@ fn keys(page: &mut String, title: &str, keys: &'static [DocumentKey]) {
     // Invariant: writing to a String cannot fail.
     let _infallible =
         writeln!(page, "\n## {title}\n\n| key | default | accepted | what it is |\n|---|---|---|---|");
-    for key in with_breaker(keys) {
+    for (path, key) in rows(keys) {
         let default = if key.default.is_empty() { "required" } else { key.default };
-        let (path, accepted, doc) = (code(key.path), key.accepted(), key.doc);
+        let (path, accepted, doc) = (code(&path), key.accepted(), key.doc.trim());
         let _infallible = writeln!(page, "| {path} | {default} | {accepted} | {doc} |");
     }
 }

@@ -163,7 +163,7 @@ tidegate_settings::settings! {
         api_token: Option<Secret> = "", 16;
         /// Networks of the addresses that may register. None: any, but for loopback addresses, which may if the API listens on one, and link-local ones, which never may.
         api_allowed: Vec<AllowedNetwork> = "", ();
-        /// Address of the server of names, by UDP and TCP, which listens where there is an `[[edge.listener]]`; `"off"` or an empty text: nowhere.
+        /// Address of the server of names, by UDP and TCP, which listens where there is an `[[edge.listener]]` at the start; `"off"` or an empty text: nowhere.
         dns_listen: Option<SocketAddr> = "", ();
         /// Networks whose questions about names are answered, beside this machine's own.
         dns_allowed: Vec<AllowedNetwork> = "", ();

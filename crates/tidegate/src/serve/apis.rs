@@ -18,6 +18,7 @@ use tidegate_admin::api::{self as admin, Events, Explainers, ShownSetting};
 use tidegate_admin::{Operator, Servers, console};
 use tidegate_certificates::Acme;
 use tidegate_control::Configuration;
+use tidegate_gateway::service::Gateway;
 use tidegate_limiter::engine::Engine;
 use tidegate_limiter::http::{ApiSettings, Decisions, Service, described};
 use tidegate_net::accept::Gate;
@@ -42,7 +43,6 @@ use super::limits::EngineLimits;
 use super::listeners::{
     DeclaredListener, ListenerTerms, Listening, SecuredListeners, ServeListener, WantedListener,
 };
-use super::proxies::ServedGateway;
 use super::routes::{FIRST_API_ROUTE, ListenerApi, Routes, names};
 use super::saturation::Runs;
 use super::standalone::{Standalone, tls_of};
@@ -182,7 +182,7 @@ impl Tools {
         configuration: &Configuration,
         secured: &SecuredListeners,
         acme: Option<&Arc<Acme>>,
-        gateway: &Arc<ServedGateway>,
+        gateway: &Arc<Gateway>,
     ) -> Self {
         Self {
             intake: Arc::default(),
@@ -205,7 +205,7 @@ impl Tools {
 /// The services whose values the APIs show and change.
 pub(super) struct Shown<'a> {
     engine: &'a Arc<Engine>,
-    gateway: &'a Arc<ServedGateway>,
+    gateway: &'a Arc<Gateway>,
     edge: &'a Arc<ServedEdge>,
     tools: &'a Tools,
     standalone: &'a [Box<dyn Standalone>],
@@ -217,7 +217,7 @@ pub(super) struct Shown<'a> {
 impl<'a> Shown<'a> {
     pub(super) fn new(
         engine: &'a Arc<Engine>,
-        (gateway, edge, tools): (&'a Arc<ServedGateway>, &'a Arc<ServedEdge>, &'a Tools),
+        (gateway, edge, tools): (&'a Arc<Gateway>, &'a Arc<ServedEdge>, &'a Tools),
         (configuration, standalone): (&'a Configuration, &'a [Box<dyn Standalone>]),
         tokens: &'a ListenerTokens,
         events: &'a Events,

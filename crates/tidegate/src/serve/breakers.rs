@@ -6,11 +6,9 @@ use serde_json::{Value, json};
 use tidegate_admin::api::{BreakerState, Breakers, Events, JudgedBreakers};
 use tidegate_algorithms::breaker::{Phase, Window};
 use tidegate_algorithms::time::SECOND;
-use tidegate_gateway::service::{BreakerOf, BreakerStatus};
+use tidegate_gateway::service::{BreakerOf, BreakerStatus, Gateway};
 use tidegate_limiter::engine::Engine;
 use tidegate_net::drain::Drain;
-
-use super::proxies::ServedGateway;
 
 const MILLISECOND: u64 = 1_000_000;
 
@@ -18,11 +16,11 @@ const MILLISECOND: u64 = 1_000_000;
 #[derive(Debug)]
 struct ProcessBreakers {
     engine: Arc<Engine>,
-    gateway: Arc<ServedGateway>,
+    gateway: Arc<Gateway>,
 }
 
 /// Events of these breakers, until `drain` begins.
-pub(super) fn events(engine: &Arc<Engine>, gateway: &Arc<ServedGateway>, drain: &Drain) -> Events {
+pub(super) fn events(engine: &Arc<Engine>, gateway: &Arc<Gateway>, drain: &Drain) -> Events {
     let breakers = ProcessBreakers { engine: engine.clone(), gateway: gateway.clone() };
     Events::new(Arc::new(breakers), drain.clone())
 }
@@ -46,7 +44,7 @@ impl Breakers for ProcessBreakers {
 
 /// The gateway's, with what they judge by.
 #[derive(Debug)]
-pub(super) struct GatewayBreakers(pub(super) Arc<ServedGateway>);
+pub(super) struct GatewayBreakers(pub(super) Arc<Gateway>);
 
 impl JudgedBreakers for GatewayBreakers {
     fn judged(&self) -> Value {

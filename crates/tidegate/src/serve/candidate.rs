@@ -8,17 +8,16 @@ use tidegate_admin::api::{Candidates, StoredCandidate};
 use tidegate_algorithms::document::Mistake;
 use tidegate_control::{Change, ChangeError, Parts};
 use tidegate_gateway::documents::candidate::{self, ShownCandidate};
+use tidegate_gateway::service::Gateway;
 use tidegate_limiter::candidate::CandidateLimits;
 use tidegate_limiter::documents::Policies;
 use tidegate_limiter::engine::Engine;
 use tidegate_limiter::policy_set::with_candidate;
 
-use super::proxies::ServedGateway;
-
 /// The gateway and the engine, which judge it.
 #[derive(Debug)]
 pub(super) struct GatewayCandidate {
-    pub(super) gateway: Arc<ServedGateway>,
+    pub(super) gateway: Arc<Gateway>,
     pub(super) engine: Arc<Engine>,
 }
 

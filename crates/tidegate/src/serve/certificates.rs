@@ -9,27 +9,23 @@ use tidegate_access::keys::shown_time;
 use tidegate_admin::api::ShownCertificates;
 use tidegate_algorithms::time::{SECOND, Wall};
 use tidegate_certificates::{Acme, CertificateStatus};
+use tidegate_gateway::service::Gateway;
 use tidegate_net::clock::wall;
 use tidegate_net::tls::FileCertificate;
 use tidegate_upstream::client_pair::ClientCertificate;
 
 use super::listeners::SecuredListeners;
-use super::proxies::ServedGateway;
 
 /// The listeners that have TLS, what orders certificates for some of them, and the gateway whose upstreams may have some.
 #[derive(Debug)]
 pub(super) struct NodeCertificates {
     secured: SecuredListeners,
     acme: Option<Arc<Acme>>,
-    gateway: Arc<ServedGateway>,
+    gateway: Arc<Gateway>,
 }
 
 impl NodeCertificates {
-    pub(super) fn new(
-        secured: &SecuredListeners,
-        acme: Option<&Arc<Acme>>,
-        gateway: &Arc<ServedGateway>,
-    ) -> Self {
+    pub(super) fn new(secured: &SecuredListeners, acme: Option<&Arc<Acme>>, gateway: &Arc<Gateway>) -> Self {
         Self { secured: secured.clone(), acme: acme.cloned(), gateway: Arc::clone(gateway) }
     }
 

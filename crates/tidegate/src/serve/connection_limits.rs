@@ -2,10 +2,13 @@
 
 use std::sync::Arc;
 
-use tidegate_edge::limits::{Denial, GrantedUnits, LimitPermit, LimitedConnection, Limits, LimitsAnswer};
+use tidegate_edge::limits::{
+    Denial, GrantedUnits, LimitPermit, LimitedConnection, Limits, LimitsAnswer, Ruling,
+};
 use tidegate_limiter::answers::Door;
-use tidegate_limiter::connections::{ConnectionError, ServedConnection};
+use tidegate_limiter::connections::{NO_ANSWER, ServedConnection};
 use tidegate_limiter::engine::Engine;
+use tidegate_net::limits::MissingPolicy;
 
 use super::denials::denial;
 
@@ -13,52 +16,55 @@ use super::denials::denial;
 #[derive(Debug)]
 pub(super) struct ConnectionLimits {
     pub(super) engine: Arc<Engine>,
-    /// Whether a listener's connections are served only while all of its policies are in force.
-    pub(super) needs_all: bool,
+    /// What becomes of connections whose listener lists a policy that is not in force.
+    pub(super) missing: MissingPolicy,
 }
 
-impl Limits for ConnectionLimits {
-    fn admit<'a>(
+impl<'c> Limits<LimitedConnection<'c>> for ConnectionLimits {
+    fn charge<'a>(
         &'a self,
         policies: &'a [Arc<str>],
-        connection: &'a LimitedConnection<'a>,
-    ) -> LimitsAnswer<'a, Result<Option<LimitPermit>, Denial>> {
+        connection: &'a LimitedConnection<'c>,
+    ) -> LimitsAnswer<'a, Ruling> {
         Box::pin(async move {
-            let asked = self.engine.decide_connection(policies, self.needs_all, &served(connection)).await;
-            match asked {
-                Ok((decision, hold)) => match denial(&decision) {
-                    None => Ok(hold.map(LimitPermit::new)),
-                    Some(denial) => Err(denial),
-                },
-                Err(ConnectionError::NoPolicy(policy)) => {
-                    Err(Denial::NoPolicy { policy: policy.to_string() })
+            if let Some(denial) = self.engine.denial_without(policies, self.missing) {
+                return Ruling { denial: Some(denial), ..Ruling::default() };
+            }
+            match self.engine.decide_connection(policies, &served(connection)).await {
+                Ok((decision, hold)) => {
+                    let held = hold.map(LimitPermit::new);
+                    Ruling { denial: denial(&decision), held, ..Ruling::default() }
                 }
-                Err(error @ ConnectionError::Ask(_)) => Err(Denial::NoAnswer(error.to_string())),
+                Err(error) => {
+                    let denial = Denial::NoAnswer(error.to_string());
+                    Ruling { denial: Some(denial), ..Ruling::default() }
+                }
             }
         })
     }
 
-    fn pass(&self) {
+    fn pass(&self, _connection: &LimitedConnection<'c>) {
         self.engine.answers().count_unlimited(Door::Edge);
     }
 
     fn take_units<'a>(
         &'a self,
         policies: &'a [Arc<str>],
-        connection: &'a LimitedConnection<'a>,
+        connection: &'a LimitedConnection<'c>,
         most: u64,
     ) -> LimitsAnswer<'a, GrantedUnits> {
         Box::pin(async move {
-            let connection = served(connection);
-            let grant = self.engine.take_units(policies, self.needs_all, &connection, most).await;
-            GrantedUnits { units: grant.units, after: grant.after }
+            if self.engine.denial_without(policies, self.missing).is_some() {
+                return GrantedUnits { units: 0, after: NO_ANSWER };
+            }
+            self.engine.take_units(policies, &served(connection), most).await
         })
     }
 
     fn give_units_back<'a>(
         &'a self,
         policies: &'a [Arc<str>],
-        connection: &'a LimitedConnection<'a>,
+        connection: &'a LimitedConnection<'c>,
         units: u64,
     ) -> LimitsAnswer<'a, ()> {
         Box::pin(async move {

@@ -105,7 +105,7 @@ impl EdgeApp {
             &sockets,
             Arc::new(Unlimited),
         );
-        served.set_listeners(vec![Arc::clone(&listener)]);
+        served.add(Arc::clone(&listener));
         let region = options.region.as_deref().map(Arc::from);
         let base = EdgeConfig { region, ..EdgeConfig::default() };
         let store = Arc::new(MemoryStore::new(Arc::clone(&served.edge), base));

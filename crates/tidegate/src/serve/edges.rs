@@ -1,44 +1,39 @@
-//! The edge's listeners, and what the admin API is told of it.
+//! The edge: its listeners, what it has beside them, and what the admin API is told of it.
 
+mod listening;
 mod pops;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::pin::Pin;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
 use tidegate_admin::Servers;
 use tidegate_admin::api::{ExplainRoute, NoExplanation};
 use tidegate_control::{Configuration, Control};
-use tidegate_edge::dns::{NameServer, addresses};
 use tidegate_edge::explain::{Question, explain};
 use tidegate_edge::geo::Database;
-use tidegate_edge::limits::Limits;
-use tidegate_edge::pops::Pops;
 use tidegate_edge::registration::{self, AddressRules, RegistrationApi, Registry};
-use tidegate_edge::service::{Edge, EdgeListener};
-use tidegate_limiter::engine::Engine;
+use tidegate_edge::service::Edge;
 use tidegate_net::accept::Gate;
-use tidegate_net::clock::Clock;
 use tidegate_net::drain::Drain;
 use tidegate_net::http::{HttpConfig, Server};
 use tidegate_net::listen::{ListenConfig, Listeners, bind_datagrams};
 use tidegate_net::permits::Permits;
-use tidegate_net::proxied::{Network, Proxied};
 use tidegate_net::runtime::Cores;
 use tidegate_net::stats::Stats;
-use tidegate_upstream::verdicts::Verdicts;
 use tokio::time::MissedTickBehavior;
 
 use super::StartError;
-use super::connection_limits::ConnectionLimits;
 use super::registrations::{ByToken, ControlStore};
 use super::standalone::{BoundService, Door};
 use crate::config::watch::Change;
-use crate::config::{AllowedNetwork, Config, Listener, OnMissingPolicy, Stamp, stamp};
+use crate::config::{AllowedNetwork, Config, Listener, Stamp, stamp};
+use listening::NO_REQUESTS;
+pub(super) use listening::{EdgeListening, ServedEdge};
 
 /// How often the file of the database is looked at.
 const DATABASE_POLL: Duration = Duration::from_secs(2);
@@ -46,54 +41,10 @@ const DATABASE_POLL: Duration = Duration::from_secs(2);
 /// Most connections that ask for names by TCP.
 const MAX_NAME_CONNECTIONS: usize = 64;
 
-/// A connection has no names of requests.
-const NO_REQUESTS: &[&str] = &["other"];
-
-/// The edge of a process, with its listeners once they are bound.
-#[derive(Debug)]
-pub(super) struct ServedEdge {
-    pub(super) edge: Arc<Edge>,
-    listeners: OnceLock<Vec<Arc<EdgeListener>>>,
-    names: OnceLock<Arc<NameServer>>,
-    /// Where other nodes listen.
-    pops: Pops,
-}
-
-impl ServedEdge {
-    /// An edge without listeners, whose checks share `verdicts` with other nodes, and how long a name's addresses are good.
-    pub(super) fn new(clock: Clock, cores: &Cores, (verdicts, refresh): (Verdicts, Duration)) -> Arc<Self> {
-        let edge = Edge::new(clock, cores).with_verdicts(verdicts).with_dns_refresh(refresh);
-        let edge = Arc::new(edge);
-        Arc::new(Self { edge, listeners: OnceLock::new(), names: OnceLock::new(), pops: Pops::default() })
-    }
-
-    /// Takes note of its listeners, once in a process's life.
-    pub(super) fn set_listeners(&self, listeners: Vec<Arc<EdgeListener>>) {
-        let is_first = self.listeners.set(listeners).is_ok();
-        debug_assert!(is_first, "listeners are bound once");
-    }
-
-    /// Makes its server of names, once in a process's life. Clients reach this node at the addresses `own`.
-    fn set_names(&self, own: Vec<IpAddr>, allowed: &[Network]) {
-        let pops = self.pops.clone();
-        self.names.get_or_init(|| NameServer::new(Arc::clone(&self.edge), own, pops, allowed.to_vec()));
-    }
-
-    /// Its server of names, if it has one.
-    pub(super) fn names(&self) -> Option<&Arc<NameServer>> {
-        self.names.get()
-    }
-
-    /// None before they are bound, and where the file has none.
-    pub(super) fn listeners(&self) -> &[Arc<EdgeListener>] {
-        self.listeners.get().map(Vec::as_slice).unwrap_or_default()
-    }
-}
-
 /// Where an edge listens, with the real ports.
 #[derive(Clone, Debug)]
 pub struct EdgeAddresses {
-    /// Its listeners, in the file's order.
+    /// Its listeners of the start, in the file's order.
     pub listeners: Vec<SocketAddr>,
     /// The registration API.
     pub registration: Option<SocketAddr>,
@@ -101,17 +52,15 @@ pub struct EdgeAddresses {
     pub names: Option<SocketAddr>,
 }
 
-/// Listeners with their sockets bound.
+/// What an edge has beside its listeners, with the sockets bound. These are there if the process starts with what they are for.
 #[derive(Debug)]
 pub(super) struct EdgeServers {
     served: Arc<ServedEdge>,
-    sockets: Vec<Listeners>,
-    stats: Option<Arc<Stats>>,
     database: Option<(PathBuf, Stamp)>,
     api: Option<Api>,
     names: Option<Names>,
-    /// Where clients reach the listeners.
-    own: Vec<IpAddr>,
+    /// Where clients reach the listeners, if these do not say it themselves.
+    advertised: Vec<IpAddr>,
     /// What the other nodes are told by, and when no more.
     others: (Control, Drain),
 }
@@ -134,76 +83,53 @@ struct Api {
 }
 
 impl EdgeServers {
-    /// Binds each listener of the file and the registration API, and reads the database. The listeners' connections
-    /// are counted together.
+    /// Binds the registration API and the server of names, and reads the database.
     pub(super) fn bind(
         config: &Config,
-        (served, configuration, engine): (&Arc<ServedEdge>, &Configuration, &Arc<Engine>),
+        (served, configuration): (&Arc<ServedEdge>, &Configuration),
         door: &mut Door<'_>,
     ) -> Result<Self, StartError> {
+        let settings = &config.settings.edge;
         let mut servers = Self {
             served: Arc::clone(served),
-            sockets: Vec::new(),
-            stats: None,
             database: None,
             api: None,
             names: None,
-            own: Vec::new(),
+            advertised: settings.advertise.clone(),
             others: (configuration.control().clone(), door.gate.drain.clone()),
         };
         let has_listeners = !config.edge_listeners.is_empty();
-        if let Some(listen) = config.settings.edge.api_listen
+        if let Some(listen) = settings.api_listen
             && (has_listeners || config.gateway.has_apps())
         {
             let sockets = door.listeners(Listener::REGISTRATION, listen)?;
             servers.api = Some(Api::new(config, served, configuration, door, sockets));
         }
-        if !has_listeners {
-            return Ok(servers);
-        }
         if let Some(path) = &config.edge.config.database {
             let looked_at = stamp(path);
-            let read = Database::open(path);
-            let database = read.map_err(|error| StartError::CountryDatabase { path: path.clone(), error })?;
-            served.edge.use_database(Some(database));
+            match Database::open(path) {
+                Ok(database) => served.edge.use_database(Some(database)),
+                Err(error) if has_listeners => {
+                    return Err(StartError::CountryDatabase { path: path.clone(), error });
+                }
+                // Nobody asks for it yet, and it is looked at again.
+                Err(error) => {
+                    tracing::warn!(path = %path.display(), %error, "the database of countries is not used");
+                }
+            }
             servers.database = Some((path.clone(), looked_at));
         }
-        if let Some(listen) = config.settings.edge.dns_listen {
+        if let Some(listen) = settings.dns_listen.filter(|_| has_listeners) {
             servers.names = Some(Names::bind(listen, door.gate, config.settings.runtime.share_ports)?);
-        }
-        let gate = door.gate(NO_REQUESTS);
-        servers.stats = Some(Arc::clone(&gate.stats));
-        let needs_all = config.settings.edge.on_missing_policy == OnMissingPolicy::Deny;
-        let limits: Arc<dyn Limits> = Arc::new(ConnectionLimits { engine: Arc::clone(engine), needs_all });
-        let mut made = Vec::new();
-        for (place, listener) in config.edge_listeners.iter().enumerate() {
-            let listeners = door.listeners(Listener::edge(place), listener.listen)?;
-            let trusted = &listener.proxy_protocol_from;
-            let listeners =
-                listeners.with_proxied((!trusted.is_empty()).then(|| Proxied::by(trusted.clone())));
-            made.push(EdgeListener::new(
-                Arc::clone(&served.edge),
-                listener.clone(),
-                gate.clone(),
-                &listeners,
-                Arc::clone(&limits),
-            ));
-            servers.sockets.push(listeners);
-        }
-        let advertised = &config.settings.edge.advertise;
-        servers.own = if advertised.is_empty() { addresses(&made) } else { advertised.clone() };
-        served.set_listeners(made);
-        if servers.names.is_some() {
-            let allowed = AllowedNetwork::networks(&config.settings.edge.dns_allowed);
-            served.set_names(servers.own.clone(), &allowed);
+            served.set_names(settings.advertise.clone(), AllowedNetwork::networks(&settings.dns_allowed));
         }
         Ok(servers)
     }
 
-    /// Where they listen, with the real ports.
-    pub(super) fn addresses(&self) -> EdgeAddresses {
+    /// Where they listen, and where the `listeners` of the start do, with the real ports.
+    pub(super) fn addresses(&self, listeners: Vec<SocketAddr>) -> EdgeAddresses {
         EdgeAddresses {
-            listeners: self.sockets.iter().map(Listeners::address).collect(),
+            listeners,
             registration: self.api.as_ref().map(|api| api.sockets.address()),
             names: self.names.as_ref().map(|names| names.tcp.address()),
         }
@@ -212,24 +138,16 @@ impl EdgeServers {
 
 impl BoundService for EdgeServers {
     fn counted(&self, servers: Servers) -> Servers {
-        let servers = match &self.api {
+        match &self.api {
             Some(api) => servers.with(Listener::REGISTRATION.server(), Arc::clone(&api.stats)),
-            None => servers,
-        };
-        match &self.stats {
-            Some(stats) => servers.with_streams(Listener::edge(0).server(), Arc::clone(stats)),
             None => servers,
         }
     }
 
     fn start(self: Box<Self>, cores: &Cores) {
-        let Self { served, sockets, database, api, names, own, others: (control, drain), .. } = *self;
-        for (listener, listeners) in served.listeners().iter().zip(sockets) {
-            listener.start(cores, listeners);
-        }
-        if let Some(region) = served.edge.region().filter(|_| !served.listeners().is_empty()) {
-            let by = (&control, &drain, served.edge.clock(), cores);
-            pops::share(by, (&region, own), served.pops.clone());
+        let Self { served, database, api, names, advertised, others: (control, drain) } = *self;
+        if let Some(region) = served.edge.region() {
+            pops::share((&control, &drain, cores), (&region, advertised), &served);
         }
         if let Some(Api { server, sockets, registry, .. }) = api {
             server.start(cores, sockets);
@@ -326,7 +244,7 @@ impl ExplainRoute for ExplainedEdge {
     fn explain<'a>(&'a self, parameters: &'a [(String, String)]) -> ExplanationFuture<'a> {
         Box::pin(async move {
             let question = question(parameters)?;
-            explain(self.0.listeners(), &question).map_err(|error| NoExplanation {
+            explain(&self.0.open_listeners(), &question).map_err(|error| NoExplanation {
                 parameter: "listener".to_owned(),
                 problem: error.to_string(),
                 accepted: "the address of an [[edge.listener]]",

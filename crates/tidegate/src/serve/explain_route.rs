@@ -10,15 +10,14 @@ use tidegate_admin::api::{CountedAnswer, CountedRequests, ExplainRoute, NoAnswer
 use tidegate_control::Control;
 use tidegate_gateway::analytics::{Analytics, AnalyticsQuery, QueryMistake};
 use tidegate_gateway::explain::Question;
+use tidegate_gateway::service::Gateway;
 use tidegate_net::clock::wall;
-
-use super::proxies::ServedGateway;
 
 const ACCEPTED: &str = "host, path, method, client_ip, header.NAME, each once but the last";
 
 /// The gateway, as the admin API asks it.
 #[derive(Debug)]
-pub(super) struct ExplainedRoutes(pub(super) Arc<ServedGateway>);
+pub(super) struct ExplainedRoutes(pub(super) Arc<Gateway>);
 
 impl ExplainRoute for ExplainedRoutes {
     fn explain<'a>(

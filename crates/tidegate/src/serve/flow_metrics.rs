@@ -8,16 +8,15 @@ use std::sync::Arc;
 
 use tidegate_admin::{Families, Family};
 use tidegate_gateway::flow::{FlowTotals, RouteFlow, ServerFlow, TIME_BOUNDS};
-use tidegate_gateway::limits::Limits;
 use tidegate_gateway::service::Gateway;
 
 const CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
 
 /// What is counted of routes and servers. It is to be the last one of its page: where that is full, nothing else is cut.
 #[derive(Debug)]
-pub(super) struct FlowMetrics<L>(pub(super) Arc<Gateway<L>>);
+pub(super) struct FlowMetrics(pub(super) Arc<Gateway>);
 
-impl<L: Limits> Family for FlowMetrics<L> {
+impl Family for FlowMetrics {
     fn write(&self, families: &mut Families<'_>) -> fmt::Result {
         let routes = self.0.route_flows();
         of_routes(&routes.iter().map(labelled_route).collect::<Vec<_>>(), families)?;

@@ -43,8 +43,8 @@ pub(super) const MAX_OPERATOR_CONNECTIONS: usize = 64;
 pub struct GatewayApp {
     cores: Cores,
     drain: Drain,
-    gateway: Arc<Gateway<Unlimited>>,
-    proxy: (Server<GatewayService<Unlimited>>, Listeners),
+    gateway: Arc<Gateway>,
+    proxy: (Server<GatewayService>, Listeners),
     operator: (Server<OperatorPages>, Listeners),
 }
 
@@ -69,7 +69,7 @@ impl GatewayApp {
         let drain = Drain::new();
         // Without a file it is in front of somebody's own servers.
         let settings = GatewaySettings { explains_failures: true, ..GatewaySettings::default() };
-        let gateway = Gateway::new(Unlimited, settings, Clock::start(), &cores);
+        let gateway = Gateway::new(Arc::new(Unlimited), settings, Clock::start(), &cores);
         let gateway = Arc::new(gateway);
         gateway.apply(config);
         let buffers = Buffers::new(MAX_BUFFERED_BYTES);

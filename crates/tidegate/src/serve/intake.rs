@@ -23,6 +23,7 @@ use tidegate_log::{Clock as LogClock, Log, RealFiles};
 use tidegate_net::clock::{Clock, monotonic, wall};
 use tidegate_net::drain::Drain;
 use tidegate_net::http::{Body, HttpConfig};
+use tidegate_net::limits::MissingPolicy;
 use tidegate_net::listen::ListenError;
 use tidegate_net::runtime::Cores;
 use tidegate_net::stats::Stats;
@@ -34,9 +35,7 @@ use super::intake_metrics::{
 };
 use super::standalone::{BoundService, Door};
 use super::{StartError, whole};
-use crate::config::{
-    AllowedNetwork, Config, IntakeCost, IntakeLists, Listener, OnMissingPolicy, Settings, WebhookUrl,
-};
+use crate::config::{AllowedNetwork, Config, IntakeCost, IntakeLists, Listener, Settings, WebhookUrl};
 
 /// What policies know a batch by, beside its client: the attribute `resource`.
 const RESOURCE: &str = "metrics";
@@ -118,12 +117,11 @@ impl ServedIntake {
         }
         let log = open(settings)?;
         let counters = Arc::new(Counters::default());
-        let policies: Vec<Arc<str>> =
+        let policies: Arc<[Arc<str>]> =
             settings.intake.policies.iter().map(|name| name.to_string().into()).collect();
         let limits = IntakeLimits {
             engine: Arc::clone(engine),
-            policies,
-            needs_all: settings.intake.on_missing_policy == OnMissingPolicy::Deny,
+            missing: settings.intake.on_missing_policy.into(),
             cost: settings.intake.cost,
             legacy_fields: settings.http.legacy_headers,
         };
@@ -136,6 +134,7 @@ impl ServedIntake {
             log,
             settings: intake_settings(settings),
             access: Arc::new(IntakeTokens(door.tokens.intake.clone())),
+            policies,
             limits: Arc::new(limits),
             counters,
             drain: door.gate.drain.clone(),
@@ -303,13 +302,12 @@ impl Access for IntakeTokens {
     }
 }
 
-/// The engine, as the intake's limiter: under the policies that the configuration lists for it.
+/// The engine, as the intake's limiter.
 #[derive(Debug)]
 pub(super) struct IntakeLimits {
     engine: Arc<Engine>,
-    policies: Vec<Arc<str>>,
-    /// Whether batches are kept only while all of these are in force.
-    needs_all: bool,
+    /// What becomes of batches while one of the intake's policies is not in force.
+    missing: MissingPolicy,
     cost: IntakeCost,
     /// Whether replies also carry the fields that older clients read.
     legacy_fields: bool,
@@ -323,19 +321,8 @@ impl IntakeLimits {
         }
     }
 
-    /// What a batch is told while a listed policy is not in force, so that its limit is not known.
-    fn missing(&self) -> Option<Denial> {
-        let set = self.engine.set();
-        let policy = set.first_missing(&self.policies).filter(|_| self.needs_all)?;
-        Some(Denial::NoPolicy { policy: policy.to_string() })
-    }
-
-    async fn ruling(&self, batch: &LimitedBatch<'_>) -> Ruling {
-        if self.policies.is_empty() {
-            self.engine.answers().count_unlimited(answers::Door::Intake);
-            return Ruling::default();
-        }
-        if let Some(denial) = self.missing() {
+    async fn ruling(&self, policies: &[Arc<str>], batch: &LimitedBatch<'_>) -> Ruling {
+        if let Some(denial) = self.engine.denial_without(policies, self.missing) {
             return Ruling { denial: Some(denial), ..Ruling::default() };
         }
         let address = batch.address.to_string();
@@ -348,7 +335,7 @@ impl IntakeLimits {
             can_release: false,
             door: answers::Door::Intake,
         };
-        let denial = match self.engine.decide_under(&self.policies, &ask).await {
+        let denial = match self.engine.decide_under(policies, &ask).await {
             Ok(decision) => {
                 let fields = quota_fields(&decision, self.legacy_fields);
                 return Ruling { denial: denial(&decision), fields, ..Ruling::default() };
@@ -359,10 +346,7 @@ impl IntakeLimits {
         Ruling { denial: Some(denial), ..Ruling::default() }
     }
 
-    async fn give_back(&self, batch: &LimitedBatch<'_>) {
-        if self.policies.is_empty() {
-            return;
-        }
+    async fn give_back(&self, policies: &[Arc<str>], batch: &LimitedBatch<'_>) {
         let address = batch.address.to_string();
         let pairs = attributes(batch, &address);
         let cost = self.cost(batch);
@@ -373,19 +357,27 @@ impl IntakeLimits {
             can_release: false,
             door: answers::Door::Intake,
         };
-        if let Err(error) = self.engine.refund_under(&self.policies, &ask).await {
+        if let Err(error) = self.engine.refund_under(policies, &ask).await {
             tracing::debug!(%error, "a batch that was not kept stays charged");
         }
     }
 }
 
-impl Limits for IntakeLimits {
-    fn charge<'a>(&'a self, batch: &'a LimitedBatch<'a>) -> LimitsAnswer<'a, Ruling> {
-        Box::pin(self.ruling(batch))
+impl<'b> Limits<LimitedBatch<'b>> for IntakeLimits {
+    fn charge<'a>(
+        &'a self,
+        policies: &'a [Arc<str>],
+        batch: &'a LimitedBatch<'b>,
+    ) -> LimitsAnswer<'a, Ruling> {
+        Box::pin(self.ruling(policies, batch))
     }
 
-    fn refund<'a>(&'a self, batch: &'a LimitedBatch<'a>) -> LimitsAnswer<'a, ()> {
-        Box::pin(self.give_back(batch))
+    fn pass(&self, _batch: &LimitedBatch<'b>) {
+        self.engine.answers().count_unlimited(answers::Door::Intake);
+    }
+
+    fn refund<'a>(&'a self, policies: &'a [Arc<str>], batch: &'a LimitedBatch<'b>) -> LimitsAnswer<'a, ()> {
+        Box::pin(self.give_back(policies, batch))
     }
 }
 

@@ -44,6 +44,7 @@ impl IntakeReader {
             log,
             settings,
             access: Arc::new(Open),
+            policies: Arc::default(),
             limits: Arc::new(Unlimited),
             counters: Arc::new(Counters::default()),
             page: Box::new(|_| Response::default()),

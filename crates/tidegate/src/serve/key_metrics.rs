@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use tidegate_access::keys::ApiKeys;
 use tidegate_admin::{Families, Family};
-use tidegate_gateway::limits::Limits;
 use tidegate_gateway::service::{Gateway, MAX_KNOWN};
 
 /// How many keys are in force, and what became of requests that needed one.
@@ -30,9 +29,9 @@ impl Family for KeyMetrics {
 
 /// What became of requests that needed a JWT or another service's word, and how the keys of issuers fare. Issuers stand in the configuration, which
 /// bounds them.
-pub(super) struct IdentityMetrics<L>(pub(super) Arc<Gateway<L>>);
+pub(super) struct IdentityMetrics(pub(super) Arc<Gateway>);
 
-impl<L: Limits> Family for IdentityMetrics<L> {
+impl Family for IdentityMetrics {
     fn write(&self, families: &mut Families<'_>) -> fmt::Result {
         let (stats, evicted) = self.0.jwt();
         let help = "Requests on routes that need a JWT, by the result of the check";

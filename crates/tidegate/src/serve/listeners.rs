@@ -23,7 +23,7 @@
 //!
 //! What drains here has no grace before it stops accepting: balancers probe a process, and not one listener.
 //!
-//! Deliberately absent: the listeners of the edge, of registrations, of names and of StatsD, which are bound at the start alone.
+//! Deliberately absent: the listeners of registrations, of names and of StatsD, which are bound at the start alone.
 
 mod bound;
 mod compare;

@@ -72,6 +72,7 @@ use tidegate_certificates::Acme;
 use tidegate_control::{Configuration, Services, Snapshot};
 use tidegate_edge::documents::EdgeDocuments;
 use tidegate_gateway::documents::Routes as GatewayRoutes;
+use tidegate_gateway::service::Gateway;
 use tidegate_limiter::documents::Policies;
 use tidegate_limiter::engine::Engine;
 use tidegate_limiter::policy_set::PolicySet;
@@ -92,7 +93,7 @@ use apis::{Apis, HttpSockets, Shown, Tools};
 pub use counters::{Snapshots, lease_config};
 pub use edge::{EdgeApp, EdgeOptions};
 pub use edges::EdgeAddresses;
-use edges::{EdgeServers, ServedEdge};
+use edges::{EdgeListening, EdgeServers, ServedEdge};
 pub use error::StartError;
 pub use file_audit::record_file;
 pub use gateway::GatewayApp;
@@ -107,7 +108,7 @@ pub use memory::memory_warning;
 pub(crate) use memory::memory_warning_of;
 pub use protocols::Addresses;
 use protocols::Protocols;
-use proxies::{Proxies, ServedGateway};
+use proxies::Proxies;
 pub use reload::apply;
 pub use rotation::rotate;
 pub use standalone::{BoundService, Door, HttpService, Standalone};
@@ -126,7 +127,7 @@ pub struct App {
     status: ConfigurationStatus,
     tokens: ListenerTokens,
     listeners: OpenListeners,
-    gateway: Arc<ServedGateway>,
+    gateway: Arc<Gateway>,
     acme: Option<Arc<Acme>>,
     key_uses: Arc<KeyUses>,
     others: Vec<Box<dyn BoundService>>,
@@ -192,6 +193,7 @@ impl App {
         let Wired { mut services, bound, edges, ingestion } = wired;
         let addresses = Addresses::bound(settings, &bound);
         let gateway_addresses = bound.addresses(Listener::gateway(0).server());
+        let edge_listeners = bound.addresses(Listener::edge(0).server());
         let ground = ListenGround::new(settings, workers, &drain, acme.is_some().then_some(named));
         services.push(Box::new(apis.serve(settings, operator, &gate)));
         let listeners = OpenListeners::new(ground, services, secured, config, bound)?;
@@ -209,7 +211,7 @@ impl App {
             acme,
             gateway,
             gateway_addresses,
-            edge_addresses: edges.addresses(),
+            edge_addresses: edges.addresses(edge_listeners),
             intake: ingestion.as_ref().map(|it| it.running().clone()),
             addresses,
             others: together(edges, ingestion, others),
@@ -290,7 +292,7 @@ impl App {
 
 /// The services with documents: one line for each that is wired by hand.
 fn services(
-    (engine, gateway, edge): (&Arc<Engine>, &Arc<ServedGateway>, &ServedEdge),
+    (engine, gateway, edge): (&Arc<Engine>, &Arc<Gateway>, &ServedEdge),
     settings: &Settings,
     standalone: &[Box<dyn Standalone>],
 ) -> Services {
@@ -326,7 +328,7 @@ struct Wired {
 }
 
 /// What these ask: the engine, the gateway and the edge that are in force, and who fetches certificates.
-type Asked<'a> = (&'a Arc<Engine>, &'a Arc<ServedGateway>, &'a Arc<ServedEdge>, Option<&'a Arc<Acme>>);
+type Asked<'a> = (&'a Arc<Engine>, &'a Arc<Gateway>, &'a Arc<ServedEdge>, Option<&'a Arc<Acme>>);
 
 /// Binds all of them, beside the sockets `apis` that are bound already.
 fn bind(
@@ -338,11 +340,14 @@ fn bind(
 ) -> Result<Wired, StartError> {
     let ingestion = ServedIntake::bind(config, engine, door)?;
     let intake = ingestion.as_ref().map(|ingestion| Box::new(ingestion.listening()) as Box<dyn Listening>);
-    let mut services: Vec<Box<dyn Listening>> =
-        vec![Box::new(Protocols::new(engine, door)), Box::new(Proxies::new(gateway, acme, door))];
+    let mut services: Vec<Box<dyn Listening>> = vec![
+        Box::new(Protocols::new(engine, door)),
+        Box::new(Proxies::new(gateway, acme, door)),
+        Box::new(EdgeListening::new(config, edge, engine, door)),
+    ];
     services.extend(intake);
     let bound = BoundSockets::bind(apis, &services, config, door)?;
-    let edges = EdgeServers::bind(config, (edge, configuration, engine), door)?;
+    let edges = EdgeServers::bind(config, (edge, configuration), door)?;
     Ok(Wired { services, bound, edges, ingestion })
 }
 

@@ -14,6 +14,7 @@ use tidegate_admin::{
 };
 use tidegate_certificates::Acme;
 use tidegate_control::Configuration;
+use tidegate_gateway::service::Gateway;
 use tidegate_limiter::answers::Door;
 use tidegate_limiter::candidate::LimitDifferenceCounts;
 use tidegate_limiter::engine::Engine;
@@ -35,7 +36,6 @@ use super::intake::ServedIntake;
 use super::key_metrics::{IdentityMetrics, KeyMetrics};
 use super::last_warnings::OfThisProcess;
 use super::listeners::SecuredListeners;
-use super::proxies::ServedGateway;
 use super::saturation::RunMetrics;
 use super::telemetry::{Exporter, Telemetry, TelemetryMetrics};
 use super::traces::KeptTraces;
@@ -48,7 +48,7 @@ pub(super) const BUILD: BuildInfo =
 
 /// The pages of a process with these servers.
 pub(super) fn operator(
-    (engine, gateway, edge): (Arc<Engine>, Arc<ServedGateway>, Arc<ServedEdge>),
+    (engine, gateway, edge): (Arc<Engine>, Arc<Gateway>, Arc<ServedEdge>),
     (configuration, events, guard): (Configuration, Events, Arc<tidegate_access::guard::Guard>),
     (drain, buffers): (Drain, Buffers),
     (servers, tools): (Servers, &Tools),

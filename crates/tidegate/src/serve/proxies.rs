@@ -24,10 +24,7 @@ use super::listeners::{DeclaredListener, ListenerTerms, Listening, ServeListener
 use super::route_limits::RouteLimits;
 use super::standalone::{Door, ServerGate};
 use super::{ListenerTokens, StartError, telemetry};
-use crate::config::{Config, FieldName, GatewayListener, Listener, OnMissingPolicy, Secret, Settings};
-
-/// The gateway of a process that decides, too.
-pub(super) type ServedGateway = Gateway<RouteLimits>;
+use crate::config::{Config, FieldName, GatewayListener, Listener, Secret, Settings};
 
 /// A gateway without routes, limited by `engine`. A client with a token with the scope `read` may ask it for traces;
 /// where there are no tokens, no client may.
@@ -36,7 +33,7 @@ pub(super) fn gateway(
     engine: &Arc<Engine>,
     tokens: &ListenerTokens,
     (cores, verdicts): (&Cores, Verdicts),
-) -> Result<Arc<ServedGateway>, StartError> {
+) -> Result<Arc<Gateway>, StartError> {
     let limits = RouteLimits { engine: Arc::clone(engine), legacy_fields: settings.http.legacy_headers };
     let trusted_hops = usize::try_from(settings.gateway.trusted_proxy_hops).unwrap_or(usize::MAX);
     let log = settings.access_log.wanted().map(AccessLog::open).transpose().map_err(StartError::AccessLog)?;
@@ -45,7 +42,7 @@ pub(super) fn gateway(
         client_from: settings.gateway.client_address_from.into(),
         sends_forwarded: settings.gateway.send_forwarded,
         dns_refresh: settings.gateway.dns_refresh,
-        serves_without_policies: settings.gateway.on_missing_policy == OnMissingPolicy::Allow,
+        missing_policy: settings.gateway.on_missing_policy.into(),
         explains_failures: false,
     };
     let tokens = tokens.http.clone();
@@ -53,7 +50,8 @@ pub(super) fn gateway(
         let admitted = tokens.load().admit(Scope::Read, bearer(authorization)).map(|token| token.is_some());
         admitted.unwrap_or(false)
     };
-    let gateway = Gateway::new(limits, gateway_settings, *engine.clock(), cores).with_verdicts(verdicts);
+    let gateway =
+        Gateway::new(Arc::new(limits), gateway_settings, *engine.clock(), cores).with_verdicts(verdicts);
     let gateway = gateway.with_keys(Arc::new(ApiKeys::new(key_secret(settings))), identity_fields(settings));
     let gateway = gateway.with_analytics(settings.gateway.analytics.then(Arc::default));
     let shed_after = settings.gateway.shed_after;
@@ -80,7 +78,7 @@ fn identity_fields(settings: &Settings) -> IdentityFields {
 /// What serves the gateway's listeners. They share the permits that they have for themselves, and count together.
 #[derive(Debug)]
 pub(super) struct Proxies {
-    gateway: Arc<ServedGateway>,
+    gateway: Arc<Gateway>,
     gate: Arc<ServerGate>,
     /// Answers of names that are proved by HTTP.
     challenges: HttpChallenges,
@@ -88,7 +86,7 @@ pub(super) struct Proxies {
 }
 
 impl Proxies {
-    pub(super) fn new(gateway: &Arc<ServedGateway>, acme: Option<&Arc<Acme>>, door: &Door<'_>) -> Self {
+    pub(super) fn new(gateway: &Arc<Gateway>, acme: Option<&Arc<Acme>>, door: &Door<'_>) -> Self {
         Self {
             gateway: Arc::clone(gateway),
             gate: door.server_gate(TEMPLATES),
@@ -129,7 +127,7 @@ impl Listening for Proxies {
 /// The gateway on a listener.
 #[derive(Debug)]
 struct ProxyListener {
-    gateway: Arc<ServedGateway>,
+    gateway: Arc<Gateway>,
     gate: Arc<ServerGate>,
     challenges: HttpChallenges,
     http: HttpConfig,

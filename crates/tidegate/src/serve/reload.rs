@@ -2,8 +2,9 @@
 //!
 //! What a service declares changes at once, and the service says in the log what changed; so do tokens, what the
 //! edge's listeners do with connections, the intake's alert rules, webhook and forwards, and the listeners of the decision and
-//! admin APIs, of gRPC, of RESP, of the intake and of the gateway, with their TLS ([`super::listeners`]). Other settings are read once,
-//! at start: a changed one is named in the log, with both values, and the advice to restart.
+//! admin APIs, of gRPC, of RESP, of the intake, of the gateway and of the edge, with their TLS ([`super::listeners`]). Other settings
+//! are read once, at start: a changed one is named in the log, with both values, and the advice to restart. Where registrations
+//! and names are served is decided at the start, too: whoever asks for them by a first listener of the edge is told so.
 //!
 //! What can fail comes first, and changes nothing: addresses are bound, files of TLS are read, documents are compared with what
 //! is stored.
@@ -11,11 +12,14 @@
 //! Tokens are judged by the listeners that are to be open and by those that are: connections of one that closes go on for a
 //! while, and a file that would leave one of them to everybody is refused.
 
+use std::net::SocketAddr;
+
 use tidegate_algorithms::policy::Mistake;
-use tidegate_edge::config::ListenerConfig;
 
 use super::App;
-use crate::config::{Access, Config, Settings, Unguarded, WebhookUrl, unguarded};
+use crate::config::{
+    Access, Config, Settings, Unguarded, WebhookUrl, bound_addresses, listen_addresses, unguarded,
+};
 
 /// Settings that are tokens.
 const TOKENS: [&str; 4] = ["admin.token", "grpc.token", "resp.password", "edge.api_token"];
@@ -41,9 +45,10 @@ pub async fn apply(app: &App, started_with: &Config, config: &Config) -> Result<
         let webhook = config.settings.intake.alert_webhook.clone().map(|WebhookUrl(url)| url);
         intake.replace(&config.intake, webhook);
     }
-    if !are_open(&started_with.edge_listeners, &config.edge_listeners) {
+    for setting in waiting(started_with, config) {
         tracing::warn!(
-            "[[edge.listener]]: one whose address, proxies in front or TLS changed stays as it was until the next start"
+            setting,
+            "nothing was there for this listener at the start: it is opened by the next one"
         );
     }
     let is_in_force = |change: &String| {
@@ -95,19 +100,20 @@ fn expect_guarded(served: &[Settings], listened: &Settings, access: &Access) -> 
     if mistakes.is_empty() { Ok(()) } else { Err(mistakes) }
 }
 
-/// Whether the listeners that are open are those of `config`, but for what they do with connections. A listener on
-/// port 0 is not recognised.
-fn are_open(open: &[ListenerConfig], config: &[ListenerConfig]) -> bool {
-    let is_open = |open: &ListenerConfig, listener: &ListenerConfig| {
-        open == listener || (listener.listen.port() != 0 && open.has_socket_of(listener))
-    };
-    open.len() == config.len() && open.iter().all(|one| config.iter().any(|other| is_open(one, other)))
+/// The listeners that `config` gives something to do, and that were declared and not bound when the process started, by the paths
+/// of their settings.
+fn waiting(started_with: &Config, config: &Config) -> Vec<&'static str> {
+    let bound = bound_addresses(started_with);
+    let is_in = |addresses: &[(String, SocketAddr)], path: &str| addresses.iter().any(|(it, _)| it == path);
+    let (declared, wanted) = (listen_addresses(started_with), bound_addresses(config));
+    let is_waiting = |path: &&str| is_in(&wanted, path) && is_in(&declared, path) && !is_in(&bound, path);
+    ["edge.api_listen", "edge.dns_listen"].into_iter().filter(is_waiting).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Flags, load};
+    use crate::config::{File, Flags, load};
 
     const TOKEN: (&str, &str) = ("TIDEGATE_ADMIN_TOKEN", "the-token-of-the-operator");
 
@@ -127,6 +133,22 @@ mod tests {
         assert!(mistakes[0].problem.contains("change the address first"), "{mistakes:?}");
         assert!(refused(&[public, moved.clone()]).is_some(), "the public one still drains");
         assert!(refused(&[moved]).is_none());
+    }
+
+    #[test]
+    fn registrations_and_names_wait_for_the_next_start_if_the_edge_comes_later() {
+        let read = |names: &str, listeners: &str| {
+            let text = format!("edge.dns_listen = {names:?}\n{listeners}");
+            let file = File { name: "t.toml", bytes: text.as_bytes() };
+            load(Some(file), &[TOKEN].into_iter().collect(), &Flags::default()).unwrap().config
+        };
+        let listener = "[[edge.listener]]\nlisten = \"127.0.0.1:0\"\n";
+        let (without, with) = (read("127.0.0.1:5300", ""), read("127.0.0.1:5300", listener));
+        assert_eq!(waiting(&without, &with), ["edge.api_listen", "edge.dns_listen"]);
+        assert!(waiting(&with, &with).is_empty() && waiting(&with, &without).is_empty());
+        assert!(waiting(&without, &without).is_empty());
+        // That it was turned on is said of it already.
+        assert_eq!(waiting(&read("off", ""), &with), ["edge.api_listen"]);
     }
 
     #[test]

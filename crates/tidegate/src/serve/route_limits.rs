@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use tidegate_algorithms::policy::{Mode, TIER};
 use tidegate_gateway::limits::{
-    Denial, Identity, LimitPermit, LimitedRequest, Limits, PolicyVerdict, Ruling,
+    Denial, Identity, LimitPermit, LimitedRequest, Limits, LimitsAnswer, PolicyVerdict, Ruling,
 };
 use tidegate_limiter::answers::Door;
 use tidegate_limiter::decision::Decision;
@@ -25,8 +25,34 @@ pub(super) struct RouteLimits {
     pub(super) legacy_fields: bool,
 }
 
-impl Limits for RouteLimits {
-    async fn charge(&self, policies: &[Arc<str>], request: &LimitedRequest<'_>) -> Ruling {
+impl<'r> Limits<LimitedRequest<'r>> for RouteLimits {
+    fn charge<'a>(
+        &'a self,
+        policies: &'a [Arc<str>],
+        request: &'a LimitedRequest<'r>,
+    ) -> LimitsAnswer<'a, Ruling> {
+        Box::pin(self.ruling(policies, request))
+    }
+
+    fn pass(&self, request: &LimitedRequest<'r>) {
+        self.engine.answers().count_unlimited(Door::Gateway);
+        // A candidate may list policies for its route.
+        if self.engine.is_judged() && !request.is_preflight {
+            self.engine.judge_unlimited(&routed(request, &attributes(request)));
+        }
+    }
+
+    fn explain<'a>(
+        &'a self,
+        policies: &'a [Arc<str>],
+        request: &'a LimitedRequest<'r>,
+    ) -> LimitsAnswer<'a, Value> {
+        Box::pin(self.explanation(policies, request))
+    }
+}
+
+impl RouteLimits {
+    async fn ruling(&self, policies: &[Arc<str>], request: &LimitedRequest<'_>) -> Ruling {
         let attributes = attributes(request);
         let policies = self.about(policies, request);
         if policies.is_empty() {
@@ -50,15 +76,7 @@ impl Limits for RouteLimits {
         Ruling { denial: Some(denial), ..Ruling::default() }
     }
 
-    fn pass(&self, request: &LimitedRequest<'_>) {
-        self.engine.answers().count_unlimited(Door::Gateway);
-        // A candidate may list policies for its route.
-        if self.engine.is_judged() && !request.is_preflight {
-            self.engine.judge_unlimited(&routed(request, &attributes(request)));
-        }
-    }
-
-    async fn explain(&self, policies: &[Arc<str>], request: &LimitedRequest<'_>) -> Value {
+    async fn explanation(&self, policies: &[Arc<str>], request: &LimitedRequest<'_>) -> Value {
         let attributes = attributes(request);
         let policies = self.about(policies, request);
         if policies.is_empty() {
@@ -67,9 +85,7 @@ impl Limits for RouteLimits {
         let explained = self.engine.explain_routed(&policies, &routed(request, &attributes)).await;
         explained.unwrap_or_else(|error| json!({ "error": error.to_string() }))
     }
-}
 
-impl RouteLimits {
     /// The policies of a route that a request is charged under. A preflight has no credentials and none of the application's
     /// fields, so that it is charged under those that need neither.
     fn about<'p>(&self, policies: &'p [Arc<str>], request: &LimitedRequest<'_>) -> Cow<'p, [Arc<str>]> {

@@ -7,7 +7,6 @@ use tidegate_admin::{Families, Family};
 use tidegate_algorithms::breaker::Phase;
 use tidegate_algorithms::time::SECOND;
 use tidegate_gateway::analytics::{Analytics, MAX_SERIES};
-use tidegate_gateway::limits::Limits;
 use tidegate_gateway::service::{
     Gateway, HedgeStats, MAX_COMPRESSED_AT_ONCE, MAX_MIRRORED_AT_ONCE, MirrorStats, UpstreamCertificate,
     UpstreamStatus,
@@ -19,9 +18,9 @@ use super::breakers::word;
 
 /// What is known of each upstream and server. Their names come from the configuration, which bounds them.
 #[derive(Debug)]
-pub(super) struct UpstreamMetrics<L>(pub(super) Arc<Gateway<L>>);
+pub(super) struct UpstreamMetrics(pub(super) Arc<Gateway>);
 
-impl<L: Limits> Family for UpstreamMetrics<L> {
+impl Family for UpstreamMetrics {
     fn write(&self, families: &mut Families<'_>) -> fmt::Result {
         let upstreams = self.0.upstreams();
         let servers = || {

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::process::Command;
 
 use crate::support::Tidegate;
-use crate::support::edge::{PATIENCE, free, metric};
+use crate::support::edge::{PATIENCE, free, metric, until};
 
 /// An edge in the region `sa` with a server of names, whose clients on this machine are in `eu`.
 fn start(names: SocketAddr, backends: &[String]) -> Tidegate {
@@ -197,4 +197,32 @@ fn askers_that_are_not_listed_get_no_reply_by_udp_or_tcp() {
     );
     let (series, count) = lines[4].rsplit_once(' ').unwrap();
     assert!(series.ends_with("{result=\"unlisted\"}") && count.parse::<u64>().unwrap() >= 2, "{said}");
+}
+
+#[test]
+fn the_addresses_of_a_node_are_those_of_the_listeners_that_it_has_now() {
+    let (names, http, port) = (free(), free(), tidegate_testkit::free_port());
+    let file = |listen: &str| {
+        let listener = match listen {
+            "" => String::new(),
+            address => format!("[[edge.listener]]\nlisten = \"{address}:{port}\"\n"),
+        };
+        format!(
+            "http.listen = \"{http}\"\nedge.region = \"sa\"\nedge.dns_listen = \"{names}\"\nedge.api_listen = \"off\"\n{listener}"
+        )
+    };
+    let data = tempfile::tempdir().unwrap();
+    std::fs::write(data.path().join("edge.toml"), file("127.0.0.1")).unwrap();
+    let service = Tidegate::start_in(data, &["--config", "edge.toml"], &[]);
+    let here = || dig(names, &["+short", "sa.pops.internal", "A"]);
+    assert_eq!(here(), "127.0.0.1\n");
+    for (listen, address) in [("127.0.0.2", "127.0.0.2\n"), ("", ""), ("127.0.0.3", "127.0.0.3\n")] {
+        std::fs::write(service.path().join("new.toml"), file(listen)).unwrap();
+        std::fs::rename(service.path().join("new.toml"), service.path().join("edge.toml")).unwrap();
+        service.signal("HUP");
+        until("the addresses follow", || here() == address);
+    }
+    service.signal("TERM");
+    let ended = service.wait();
+    assert!(ended.status.success() && !ended.output.contains("opened by the next one"), "{}", ended.output);
 }

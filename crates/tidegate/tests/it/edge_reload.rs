@@ -103,7 +103,7 @@ fn a_changed_listener_routes_new_connections_and_touches_no_running_one() {
 }
 
 /// A ClientHello that asks for `name`.
-fn hello(name: &str) -> Vec<u8> {
+pub(crate) fn hello(name: &str) -> Vec<u8> {
     let length = |extra: usize| u16::try_from(name.len() + extra).unwrap().to_be_bytes();
     let [whole, list, own] = [5, 3, 0].map(length);
     let extensions = [&[0, 0][..], &whole, &list, &[0], &own, name.as_bytes()].concat();
@@ -152,7 +152,7 @@ fn server_names_that_come_change_and_go_route_the_next_connections() {
 }
 
 #[test]
-fn a_listener_whose_guard_would_change_stays_whole_as_it_was_and_says_so() {
+fn a_listener_whose_guard_and_app_change_lets_nobody_past_the_guard() {
     let (edge, old, new) = (free(), named("old"), named("new"));
     let data = tempfile::tempdir().unwrap();
     let file = |more: &str| {
@@ -164,20 +164,30 @@ fn a_listener_whose_guard_would_change_stays_whole_as_it_was_and_says_so() {
     };
     fs::write(data.path().join("edge.toml"), file("")).unwrap();
     let service = Tidegate::start_in(data, &["--config", "edge.toml"], &OWN);
-    assert_eq!(visit("127.0.0.1", edge).1, "old");
+    let (mut held, name) = visit("127.0.0.1", edge);
+    assert_eq!(name, "old");
     // The new app is for clients that come through a proxy: nobody else may reach it.
-    let changed = file(", app = \"shop\", proxy_protocol_from = [\"127.0.0.1\"]");
-    let applied = || metric(&service, "tidegate_config_reloads_total{result=\"applied\"}");
-    let before = applied();
-    reload(&service, &changed, |_| applied() > before);
-    assert_eq!(visit("127.0.0.1", edge).1, "old");
-    // The same app without the guard is what the file says now.
+    let guarded = file(", app = \"shop\", proxy_protocol_from = [\"127.0.0.1\"]");
+    reload(&service, &guarded, |said| said["app"] == "shop");
+    let proxied = |header: &[u8]| {
+        let mut stream = connect_from("127.0.0.1", edge);
+        stream.write_all(header).unwrap();
+        said(&mut stream)
+    };
+    until("the new app is served", || proxied(b"PROXY TCP4 192.0.2.7 127.0.0.1 1 2\r\n") == "new");
+    until("the guard is there", || proxied(b"GET / HTTP/1.1\r\n\r\n").is_empty());
+    // It counts on where the one before it was, whose connection goes on.
+    let placed = format!("tidegate_edge_placed_total{{listener=\"{edge}\",by=\"score\"}}");
+    assert!(metric(&service, &placed) >= 2);
+    held.write_all(b"abc").unwrap();
+    assert_eq!(said(&mut held), "abc");
+    // The same app without the guard.
     reload(&service, &file(", app = \"shop\""), |said| said["app"] == "shop");
-    assert_eq!(visit("127.0.0.1", edge).1, "new");
+    until("the guard is gone", || visit("127.0.0.1", edge).1 == "new");
     service.signal("TERM");
+    drop(held);
     let ended = service.wait();
-    let warning = "one whose address, proxies in front or TLS changed stays as it was until the next start";
-    assert!(ended.output.contains(warning), "{}", ended.output);
+    assert!(!ended.output.contains("the next start"), "{}", ended.output);
 }
 
 /// Writes a database in which 127.0.0.0/8 is in a country, and 2001:db8::/32 in Ireland.
@@ -226,4 +236,29 @@ fn a_new_database_of_countries_is_used_and_a_bad_one_keeps_the_old() {
     write_countries(&countries, "BR");
     until("a good one is read again", || country("127.0.0.1") == by_database("BR"));
     assert_eq!(visit("127.0.0.1", edge).1, "rio");
+}
+
+#[test]
+fn a_first_listener_that_comes_later_has_the_countries_and_is_told_what_it_waits_for() {
+    let (edge, rio) = (free(), named("rio"));
+    let data = tempfile::tempdir().unwrap();
+    let countries = data.path().join("countries.mmdb");
+    write_countries(&countries, "BR");
+    let names = free();
+    let file = |listener: &str| {
+        format!(
+            "edge.country_database = {countries:?}\nedge.dns_listen = \"{names}\"\n{listener}\
+             edge.backend = [{{ name = \"rio\", address = \"{rio}\", country = \"BR\" }}]\n"
+        )
+    };
+    fs::write(data.path().join("edge.toml"), file("")).unwrap();
+    let service = Tidegate::start_in(data, &["--config", "edge.toml"], &OWN);
+    let listener = format!("edge.listener = [{{ listen = \"{edge}\" }}]\n");
+    reload(&service, &file(&listener), |said| said["country"] == "BR" && said["known_by"] == "database");
+    assert_eq!(visit("127.0.0.1", edge).1, "rio");
+    assert!(TcpStream::connect(names).is_err(), "names are answered from the next start on");
+    service.signal("TERM");
+    let ended = service.wait();
+    let told = |line: &str| line.contains("it is opened by the next one") && line.contains("edge.dns_listen");
+    assert!(ended.output.lines().any(told), "{}", ended.output);
 }

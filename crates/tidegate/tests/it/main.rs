@@ -10,6 +10,7 @@ mod api;
 mod auth_ways;
 mod candidate;
 mod candidate_policies;
+mod changed_edge;
 mod changed_listeners;
 mod check_files;
 mod clients;

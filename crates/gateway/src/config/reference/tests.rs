@@ -1,55 +1,62 @@
-//! The table and what is read are the same.
+//! The tables and what is read are the same: ranges, defaults, and which keys mistakes list.
 
 use super::*;
-use crate::config::{Source, read_route, read_upstream};
+use crate::config::part::DAY;
+use crate::config::{
+    ROUTE_KEYS, RouteConfig, Source, UPSTREAM_KEYS, UpstreamConfig, read_route, read_upstream,
+};
 
-const OWN: [(&str, &[&str]); 2] = [
-    ("upstream", &["servers", "tls", "check", "breaker", "retries"]),
-    (
-        "route",
-        &[
-            "split",
-            "redirect",
-            "respond",
-            "jwt",
-            "forward_auth",
-            "certificate",
-            "cors",
-            "maintenance",
-            "request_fields",
-            "response_fields",
-            "breaker",
-            "fallback",
-            "canary",
-            "mirror",
-        ],
-    ),
-];
-
-fn mistakes(list: &str, document: &Value) -> Vec<String> {
-    let read = match list {
-        "upstream" => read_upstream(document, "", Source::File).map(drop),
-        _ => read_route(document, "", Source::File).map(drop),
-    };
-    read.err().unwrap_or_default().into_iter().map(|mistake| mistake.pointer).collect()
+/// What a document is read as.
+#[derive(Debug, PartialEq)]
+enum ReadDocument {
+    Upstream(Box<UpstreamConfig>),
+    Route(Box<RouteConfig>),
 }
 
-/// A document with `value` at `path`, and little else.
-fn with(list: &str, path: &str, value: Value) -> Value {
+fn read(list: &str, document: &Value) -> Result<ReadDocument, Vec<String>> {
+    let read = match list {
+        "upstream" => {
+            read_upstream(document, "", Source::File).map(|it| ReadDocument::Upstream(Box::new(it)))
+        }
+        _ => read_route(document, "", Source::File).map(|it| ReadDocument::Route(Box::new(it))),
+    };
+    read.map_err(|mistakes| mistakes.into_iter().map(|mistake| mistake.pointer).collect())
+}
+
+/// A document in which there is a table for a key at `path`, and little else.
+fn around(list: &str, path: &str) -> Value {
+    let table = path.split_once('.').map_or("", |(table, _)| table);
     let mut document = match list {
-        "upstream" => json!({"name": "a", "servers": ["a:1"]}),
-        _ if path.starts_with("redirect") => json!({"name": "a", "redirect": {"location": "/"}}),
-        _ if path.starts_with("respond") => json!({"name": "a", "respond": {}}),
-        _ if path.starts_with("split.") => json!({"name": "a", "split": [{"upstream": "a", "percent": 1}]}),
+        "upstream" => json!({"name": "a", "servers": [{"url": "a:1"}]}),
         _ => json!({"name": "a", "upstream": "a"}),
     };
+    match table {
+        "" | "servers" => {}
+        "redirect" => document = json!({"name": "a", "redirect": {"location": "/"}}),
+        "respond" => document = json!({"name": "a", "respond": {}}),
+        "split" => document = json!({"name": "a", "split": [{"upstream": "a", "percent": 1}]}),
+        "cors" => document["cors"] = json!({"origins": ["https://a.example"]}),
+        "canary" => document["canary"] = json!({"upstream": "b", "percent": 1}),
+        "mirror" => document["mirror"] = json!({"upstream": "b"}),
+        "jwt" => {
+            document["auth"] = json!("jwt");
+            document["jwt"] = json!({"issuer": "a", "keys_url": "http://a.example/keys"});
+        }
+        "forward_auth" => {
+            document["auth"] = json!("forward");
+            document["forward_auth"] = json!({"upstream": "b"});
+        }
+        _ => document[table] = json!({}),
+    }
+    document
+}
+
+/// The same with `value` at `path`.
+fn with(list: &str, path: &str, value: Value) -> Value {
+    let mut document = around(list, path);
     match path.split_once('.') {
         None => document[path] = value,
-        Some(("servers", field)) => {
-            document["servers"][0] = json!({"url": "a:1"});
-            document["servers"][0][field] = value;
-        }
-        Some(("split", field)) => document["split"][0][field] = value,
+        Some((table @ ("servers" | "split"), field)) => document[table][0][field] = value,
         Some((table, field)) => {
             document[table][field] = value;
             // The longest pause bounds the first one.
@@ -70,18 +77,18 @@ fn pointer(path: &str) -> String {
 }
 
 #[test]
-fn the_table_has_the_keys_that_are_read_and_their_ranges() {
+fn every_key_is_read_in_the_range_of_its_row() {
     for (list, keys) in [("upstream", UPSTREAM_KEYS), ("route", ROUTE_KEYS)] {
-        for key in with_breaker(keys) {
+        for (path, key) in rows(keys) {
             let refused = |value: Value| {
-                let found = mistakes(list, &with(list, key.path, value));
-                found.iter().any(|at| at.starts_with(&pointer(key.path)))
+                let found = read(list, &with(list, &path, value)).err().unwrap_or_default();
+                found.iter().any(|at| at.starts_with(&pointer(&path)))
             };
             match key.shape {
                 Shape::Number(least, most) => {
-                    assert!(!refused(json!(least)) && !refused(json!(most)), "{list} {}", key.path);
-                    assert!(refused(json!(most + 1)), "{list} {}", key.path);
-                    assert!(least == 0 || refused(json!(least - 1)), "{list} {}", key.path);
+                    assert!(!refused(json!(least)) && !refused(json!(most)), "{list} {path}");
+                    assert!(refused(json!(most + 1)), "{list} {path}");
+                    assert!(least == 0 || refused(json!(least - 1)), "{list} {path}");
                 }
                 Shape::Percent => {
                     assert!(
@@ -90,23 +97,30 @@ fn the_table_has_the_keys_that_are_read_and_their_ranges() {
                     assert!([json!(-0.1), json!(0.25), json!(100.1), json!("1")].into_iter().all(refused));
                 }
                 Shape::Seconds(least, most) => {
-                    assert!(!refused(json!(least)) && !refused(json!(most)), "{list} {}", key.path);
-                    assert!(refused(json!(most * 1.01)), "{list} {}", key.path);
-                    assert!(least == 0.0 || refused(json!(least / 2.0)), "{list} {}", key.path);
+                    assert!(!refused(json!(least)) && !refused(json!(most)), "{list} {path}");
+                    assert!(refused(json!(most * 1.01)), "{list} {path}");
+                    assert!(least == 0.0 || refused(json!(least / 2.0)), "{list} {path}");
                 }
                 Shape::Word(words) => {
                     assert!(words.iter().all(|word| !refused(json!(word))) && refused(json!("x")));
                 }
-                Shape::Text(_, most) => assert!(refused(json!("/".repeat(most + 1))), "{}", key.path),
-                Shape::Texts(most) => assert!(refused(json!(vec!["a"; most + 1])), "{}", key.path),
-                Shape::OneOrMore(most) => assert!(refused(json!(vec!["A"; most + 1])), "{}", key.path),
+                Shape::Text(_, most) => assert!(refused(json!("/".repeat(most + 1))), "{path}"),
+                Shape::Texts(most, longest) | Shape::OneOrMore(most, longest) => {
+                    assert!(refused(json!(vec!["A"; most + 1])), "{path}");
+                    assert!(refused(json!(["A".repeat(longest + 1)])), "{path}");
+                }
                 Shape::Pairs(most) => {
                     let many: Map<String, Value> =
                         (0..=most).map(|n| (format!("a{n}"), json!("1"))).collect();
-                    assert!(refused(json!(many)), "{}", key.path);
+                    assert!(refused(json!(many)), "{path}");
                 }
-                Shape::Name | Shape::Flag | Shape::Table | Shape::Servers(_) | Shape::Shares(_) => {
-                    assert!(refused(json!(7)), "{list} {}", key.path);
+                Shape::Name
+                | Shape::Flag
+                | Shape::Table
+                | Shape::Shared(_)
+                | Shape::Servers(_)
+                | Shape::Shares(_) => {
+                    assert!(refused(json!(7)), "{list} {path}");
                 }
             }
         }
@@ -114,24 +128,55 @@ fn the_table_has_the_keys_that_are_read_and_their_ranges() {
 }
 
 #[test]
-fn no_key_that_is_read_is_missing_from_the_table() {
-    for ((list, tables), keys) in OWN.iter().zip([UPSTREAM_KEYS, ROUTE_KEYS]) {
-        for table in std::iter::once(&"").chain(*tables) {
-            let prefix = if table.is_empty() { String::new() } else { format!("{table}.") };
-            let path = format!("{prefix}no_such_key");
-            let document = with(list, &path, json!(1));
-            let found = match *list {
-                "upstream" => read_upstream(&document, "", Source::File).map(drop),
-                _ => read_route(&document, "", Source::File).map(drop),
+fn the_default_of_a_row_is_what_holds_without_the_key() {
+    for (list, keys) in [("upstream", UPSTREAM_KEYS), ("route", ROUTE_KEYS)] {
+        for (path, key) in rows(keys) {
+            // Where nothing is stated, a listener's bound holds, which is the same.
+            if path == "max_header_bytes" {
+                continue;
+            }
+            let stated = match key.shape {
+                Shape::Number(..) | Shape::Seconds(..) | Shape::Flag => {
+                    serde_json::from_str(key.default).ok()
+                }
+                Shape::Word(words) => words.contains(&key.default).then(|| json!(key.default)),
+                _ => None,
             };
-            let found = found.expect_err("an unknown key is refused");
-            let unknown = found.iter().find(|it| it.pointer == pointer(&path));
-            let mut read: Vec<&str> = unknown.expect("it is named").accepted.split(", ").collect();
-            let own = with_breaker(keys).filter_map(|key| key.path.strip_prefix(&prefix));
-            let mut stated: Vec<&str> = own.filter(|name| !name.contains('.')).collect();
-            read.sort_unstable();
-            stated.sort_unstable();
-            assert_eq!(read, stated, "{list} {table}");
+            let Some(stated) = stated else { continue };
+            let mut document = around(list, &path);
+            let without = read(list, &document);
+            assert!(without.is_ok(), "{list} {path} {without:?}");
+            match path.split_once('.') {
+                None => document[&path] = stated,
+                Some((table @ "servers", field)) => document[table][0][field] = stated,
+                Some((table, field)) => document[table][field] = stated,
+            }
+            assert_eq!(read(list, &document), without, "{list} {path}");
+        }
+    }
+}
+
+/// Each key that is listed behind another one names a key of its table, and none is lost or listed twice.
+#[test]
+fn mistakes_list_every_key_of_a_table_once() {
+    assert_eq!(names(ROUTE_KEYS, "")[18..20], ["forward_auth", "certificate"]);
+    assert_eq!(names(ROUTE_KEYS, "")[42..], ["mirror", "compress", "hedge", "priority"]);
+    for keys in [UPSTREAM_KEYS, ROUTE_KEYS] {
+        let shared = keys.iter().filter_map(|key| match key.shape {
+            Shape::Shared(shared) => Some((shared, "")),
+            Shape::Table | Shape::Servers(_) | Shape::Shares(_) => Some((keys, key.path)),
+            _ => None,
+        });
+        for (keys, table) in shared.chain([(keys, "")]) {
+            let listed = names(keys, table);
+            for (name, key) in members(keys, table) {
+                assert_eq!(listed.iter().filter(|other| **other == name).count(), 1, "{table} {name}");
+                let before = listed.iter().position(|other| *other == name).and_then(|at| at.checked_sub(1));
+                assert!(
+                    key.after.is_empty() || before.map(|at| listed[at]) == Some(key.after),
+                    "{table} {name}"
+                );
+            }
         }
     }
 }

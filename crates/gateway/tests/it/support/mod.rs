@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use socket2::{Domain, SockRef, Socket, Type};
 use tidegate_gateway::config::GatewayConfig;
-use tidegate_gateway::limits::Limits;
+use tidegate_gateway::limits::{LimitedRequest, Limits};
 use tidegate_gateway::service::{Gateway, GatewayService, GatewaySettings, TEMPLATES};
 use tidegate_net::accept::Gate;
 use tidegate_net::buffers::Buffers;
@@ -221,30 +221,38 @@ fn read_message(reader: &mut impl BufRead) -> Option<Got> {
 }
 
 /// A running gateway.
-pub struct TestGateway<L: Limits> {
+pub struct TestGateway {
     pub address: SocketAddr,
-    pub gateway: Arc<Gateway<L>>,
+    pub gateway: Arc<Gateway>,
     drain: Drain,
     cores: Option<Cores>,
 }
 
-impl<L: Limits> TestGateway<L> {
-    pub fn start(limits: L, settings: GatewaySettings, config: &GatewayConfig) -> Self {
+impl TestGateway {
+    pub fn start(
+        limits: impl for<'r> Limits<LimitedRequest<'r>>,
+        settings: GatewaySettings,
+        config: &GatewayConfig,
+    ) -> Self {
         Self::start_with(limits, settings, config, |gateway| gateway)
     }
 
     /// With what `add` adds to it.
     pub fn start_with(
-        limits: L,
+        limits: impl for<'r> Limits<LimitedRequest<'r>>,
         settings: GatewaySettings,
         config: &GatewayConfig,
-        add: impl FnOnce(Gateway<L>) -> Gateway<L>,
+        add: impl FnOnce(Gateway) -> Gateway,
     ) -> Self {
         Self::listen(2, None, limits, settings, config, add)
     }
 
     /// Over TLS, with this certificate.
-    pub fn start_tls(limits: L, config: &GatewayConfig, certificates: &Certificates) -> Self {
+    pub fn start_tls(
+        limits: impl for<'r> Limits<LimitedRequest<'r>>,
+        config: &GatewayConfig,
+        certificates: &Certificates,
+    ) -> Self {
         let pair = PairFiles { certificate: certificates.certificate(), key: certificates.key() };
         let files =
             TlsFiles { pair: Some(pair), named: Vec::new(), client_ca: None, is_client_auth_optional: false };
@@ -263,10 +271,10 @@ impl<L: Limits> TestGateway<L> {
     /// On so many cores, each of which keeps connections of its own.
     pub fn start_on(
         cores: usize,
-        limits: L,
+        limits: impl for<'r> Limits<LimitedRequest<'r>>,
         settings: GatewaySettings,
         config: &GatewayConfig,
-        add: impl FnOnce(Gateway<L>) -> Gateway<L>,
+        add: impl FnOnce(Gateway) -> Gateway,
     ) -> Self {
         Self::listen(cores, None, limits, settings, config, add)
     }
@@ -274,10 +282,10 @@ impl<L: Limits> TestGateway<L> {
     fn listen(
         cores: usize,
         tls: Option<Tls>,
-        limits: L,
+        limits: impl for<'r> Limits<LimitedRequest<'r>>,
         settings: GatewaySettings,
         config: &GatewayConfig,
-        add: impl FnOnce(Gateway<L>) -> Gateway<L>,
+        add: impl FnOnce(Gateway) -> Gateway,
     ) -> Self {
         let count = NonZeroUsize::new(cores).unwrap();
         let cores = Cores::start(count).unwrap();
@@ -285,7 +293,7 @@ impl<L: Limits> TestGateway<L> {
         let stats = Arc::new(Stats::new(count.get(), TEMPLATES));
         let buffers = Buffers::new(256 << 20);
         let gate = Gate { permits: Permits::new(10_000), buffers, drain: drain.clone(), stats };
-        let gateway = Arc::new(add(Gateway::new(limits, settings, Clock::start(), &cores)));
+        let gateway = Arc::new(add(Gateway::new(Arc::new(limits), settings, Clock::start(), &cores)));
         gateway.apply(config);
         let listeners = Listeners::bind(&ListenConfig::new("127.0.0.1:0".parse().unwrap(), count)).unwrap();
         let address = listeners.address();
@@ -325,7 +333,7 @@ impl<L: Limits> TestGateway<L> {
     }
 }
 
-impl<L: Limits> Drop for TestGateway<L> {
+impl Drop for TestGateway {
     fn drop(&mut self) {
         self.drain.advance(Stage::Stopped);
         if let Some(cores) = self.cores.take() {
@@ -412,12 +420,12 @@ pub fn ask_on(reader: &mut BufReader<TcpStream>, path: &str) -> u16 {
 }
 
 /// Sends so many requests each, from eight clients on kept connections, and returns the statuses.
-pub fn load<L: Limits>(gateway: &TestGateway<L>, each: usize) -> Vec<u16> {
+pub fn load(gateway: &TestGateway, each: usize) -> Vec<u16> {
     load_timed(gateway, each).into_iter().map(|(_, status)| status).collect()
 }
 
 /// The same, in the order in which requests were sent, with when that was.
-pub fn load_timed<L: Limits>(gateway: &TestGateway<L>, each: usize) -> Vec<(Instant, u16)> {
+pub fn load_timed(gateway: &TestGateway, each: usize) -> Vec<(Instant, u16)> {
     let replies = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
         for _ in 0..8 {

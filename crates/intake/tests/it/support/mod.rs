@@ -18,7 +18,7 @@ use tidegate_intake::EndpointUrl;
 use tidegate_intake::access::{Access, Open};
 use tidegate_intake::alerts::{AlertRule, alerts};
 use tidegate_intake::counters::Counters;
-use tidegate_intake::limits::{Limits, Unlimited};
+use tidegate_intake::limits::{BatchLimiter, LimitedBatch, Limits, Unlimited};
 use tidegate_intake::settings::IntakeSettings;
 use tidegate_intake::{ClientSeries, Intake, IntakeService, MetricLines, PartitionBy, Parts, TEMPLATES};
 use tidegate_log::{Clock, Durability, Files, Log, RealFiles};
@@ -41,7 +41,9 @@ pub struct Setup {
     pub log: Box<dyn Fn(&mut tidegate_log::Settings)>,
     pub files: Arc<dyn Files>,
     pub access: Arc<dyn Access>,
-    pub limits: Arc<dyn Limits>,
+    /// The policies that its limiter is asked about.
+    pub policies: Arc<[Arc<str>]>,
+    pub limits: Arc<BatchLimiter>,
     pub connections: usize,
     pub alerts: Vec<AlertRule>,
     pub webhook: Option<EndpointUrl>,
@@ -50,12 +52,14 @@ pub struct Setup {
 
 impl Default for Setup {
     fn default() -> Self {
-        Self::limited(Unlimited)
+        let mut setup = Self::limited(Unlimited);
+        setup.policies = Arc::default();
+        setup
     }
 }
 
 impl Setup {
-    pub fn limited(limits: impl Limits) -> Self {
+    pub fn limited(limits: impl for<'b> Limits<LimitedBatch<'b>>) -> Self {
         let settings = IntakeSettings {
             acknowledge: Durability::Fsync,
             batch_metrics: 1_000,
@@ -69,6 +73,7 @@ impl Setup {
             log: Box::new(|_| {}),
             files: Arc::new(RealFiles),
             access: Arc::new(Open),
+            policies: Arc::new([Arc::<str>::from("per-client")]),
             limits: Arc::new(limits),
             connections: 10_000,
             alerts: Vec::new(),
@@ -114,6 +119,7 @@ impl TestIntake {
             log: Arc::new(log),
             settings: setup.settings,
             access: setup.access,
+            policies: setup.policies,
             limits: setup.limits,
             counters: Arc::new(Counters::default()),
             page: Box::new(|_| http::Response::new(Body::from("the page"))),

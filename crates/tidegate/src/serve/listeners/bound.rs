@@ -11,7 +11,7 @@ use crate::serve::StartError;
 use crate::serve::standalone::Door;
 
 /// Listeners of servers that may have none at the start.
-const COMING: [Listener; 3] = [Listener::GRPC, Listener::RESP, Listener::gateway(0)];
+const COMING: [Listener; 4] = [Listener::GRPC, Listener::RESP, Listener::gateway(0), Listener::edge(0)];
 
 /// The sockets that were bound at the start.
 #[derive(Debug)]

@@ -6,15 +6,19 @@
 
 use std::net::SocketAddr;
 
+use tidegate_edge::config::ListenerConfig;
+
 use crate::config::{GatewayListener, Listener, TlsSettings};
 
 /// What a listener is made of, beside its address.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(in crate::serve) enum ListenerTerms {
     /// The TLS in its group of settings.
     Settings(TlsSettings),
     /// All of a `[[gateway.listener]]`.
     Gateway(Box<GatewayListener>),
+    /// What of an `[[edge.listener]]` a connection meets first. The rest changes in the open one.
+    Edge(Box<ListenerConfig>),
 }
 
 impl ListenerTerms {
@@ -23,6 +27,7 @@ impl ListenerTerms {
         match self {
             Self::Settings(_) => false,
             Self::Gateway(listener) => listener.tls.acme,
+            Self::Edge(listener) => listener.tls.acme,
         }
     }
 }
