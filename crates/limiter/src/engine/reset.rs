@@ -26,25 +26,29 @@ impl Reset {
 }
 
 impl Engine {
-    /// What [`Engine::reset`] would reset.
+    /// What [`Engine::reset`] would reset under the policies of `set`.
     #[must_use]
-    pub fn resettable(&self, attributes: &Attributes<'_>, only: Option<&str>) -> Reset {
-        let (set, mut keys) = (self.set.load_full(), Vec::new());
-        found(&set, attributes, only, &mut keys).1
+    pub fn resettable(&self, set: &PolicySet, attributes: &Attributes<'_>, only: Option<&str>) -> Reset {
+        found(set, attributes, only, &mut Vec::new()).1
     }
 
-    /// Forgets what was spent, and permits that are held, with these attributes: under the policy of that name,
-    /// or under all. Policies that are not keyed on the client are left alone, since others count there too. So it is with the
+    /// Forgets what was spent, and permits that are held, with these attributes, which were read as `set` uses them: under the policy
+    /// of that name, or under all of `set`. Policies that are not keyed on the client are left alone, since others count there too. So it is with the
     /// counters of a candidate, which would else deny a client that has spent nothing.
     ///
     /// # Errors
     /// As [`Engine::decide`]. It can be repeated.
-    pub async fn reset(&self, attributes: &Attributes<'_>, only: Option<&str>) -> Result<Reset, AskError> {
-        let (set, mut keys) = (self.set.load_full(), Vec::new());
-        let (applying, outcome) = found(&set, attributes, only, &mut keys);
-        let charges = charges(&set, &applying, &keys, 0);
+    pub async fn reset(
+        &self,
+        set: &PolicySet,
+        attributes: &Attributes<'_>,
+        only: Option<&str>,
+    ) -> Result<Reset, AskError> {
+        let mut keys = Vec::new();
+        let (applying, outcome) = found(set, attributes, only, &mut keys);
+        let charges = charges(set, &applying, &keys, 0);
         self.counters.reset(self.clock.now(), &charges).await?;
-        self.reset_beside(&set, attributes, only);
+        self.reset_beside(set, attributes, only);
         if let Some(client) = attributes.value(CLIENT_ID) {
             self.nearest_clients.forget(&counted(client));
         }

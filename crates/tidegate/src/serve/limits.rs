@@ -95,16 +95,19 @@ impl Limits for EngineLimits {
     }
 
     fn resettable(&self, usage: &Usage<'_>) -> Resettable {
-        let read = DecidedAttributes::new(&self.0.set(), &Attributes::new(usage.attributes), false);
-        let found = self.0.resettable(&Attributes::new(&read.pairs()), usage.policy);
+        let set = self.0.set();
+        let read = DecidedAttributes::new(&set, &Attributes::new(usage.attributes), false);
+        let found = self.0.resettable(&set, &Attributes::new(&read.pairs()), usage.policy);
         Resettable { reset: found.reset, not_reset: found.not_reset }
     }
 
     fn reset<'a>(&'a self, usage: &'a Usage<'a>) -> Answer<'a, ()> {
         Box::pin(async move {
-            let read = DecidedAttributes::new(&self.0.set(), &Attributes::new(usage.attributes), false);
+            // One set reads the attributes and finds the counters: the next one may look at the path for the first time.
+            let set = self.0.set();
+            let read = DecidedAttributes::new(&set, &Attributes::new(usage.attributes), false);
             let pairs = read.pairs();
-            let reset = self.0.reset(&Attributes::new(&pairs), usage.policy).await;
+            let reset = self.0.reset(&set, &Attributes::new(&pairs), usage.policy).await;
             reset.map(drop).map_err(|error| problem_of(&error, Stated::Body))
         })
     }
