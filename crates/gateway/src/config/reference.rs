@@ -63,6 +63,7 @@ const AUTHS: &[&str] = &["key", "jwt", "forward", "certificate"];
 const ON_ERRORS: &[&str] = &["deny", "allow"];
 const ENCODED_SLASHES: &[&str] = &["same_route", "keep", "refuse"];
 const PROTOCOLS: &[&str] = &["http1", "http2", "auto"];
+const TLS_VERSIONS: &[&str] = &["1.2", "1.3"];
 const PRIORITIES: &[&str] = &["low", "normal", "critical"];
 const MODES: &[&str] = &["enforce", "shadow"];
 const BALANCES: &[&str] = &["round_robin", "least_requests", "peak_ewma", "ring_hash"];
@@ -122,6 +123,12 @@ pub const UPSTREAM_KEYS: &[DocumentKey] = &[
         "PEM file with the certificate that servers are shown if they demand one, and those that lead to its authority; not through the admin API.",
     ),
     key("tls.key_file", Shape::Text(1, 4_096), "none", "PEM file with its private key."),
+    key(
+        "tls.min_version",
+        Shape::Word(TLS_VERSIONS),
+        "1.2",
+        "The oldest version of TLS that is spoken with servers.",
+    ),
     key("balance", Shape::Word(BALANCES), "least_requests", "How the next server is chosen."),
     key(
         "hash_by",

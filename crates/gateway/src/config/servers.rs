@@ -11,10 +11,11 @@ use tidegate_upstream::backend::{BackendSettings, Host, Target};
 use tidegate_upstream::client_pair::{ClientPairError, ClientPairFiles};
 use tidegate_upstream::connect::MAX_SOURCES;
 use tidegate_upstream::tls::{TlsClient, TlsError, TlsSettings};
+use tidegate_wire::tls_version::TlsVersion;
 
 use super::part::{MANY, limit, part};
 
-const TLS_KEYS: [&str; 5] = ["ca", "ca_file", "server_name", "certificate_file", "key_file"];
+const TLS_KEYS: [&str; 6] = ["ca", "ca_file", "server_name", "certificate_file", "key_file", "min_version"];
 const SERVER_KEYS: [&str; 3] = ["url", "weight", "max_requests"];
 
 /// Most bytes of a file of authorities, and of those that a document has in it.
@@ -185,7 +186,9 @@ pub(super) fn tls(
     let stated = part(reader, "tls", &TLS_KEYS, pointer, |inner| {
         let authorities = authorities(inner, source);
         let server_name = inner.text("server_name", 1, 253).map(Box::from);
-        TlsSettings { authorities, server_name, protocols: Vec::new(), client: client_pair(inner, source) }
+        let client = client_pair(inner, source);
+        let min_version = inner.choice("min_version", TlsVersion::ACCEPTED).unwrap_or_default();
+        TlsSettings { authorities, server_name, protocols: Vec::new(), client, min_version }
     });
     if !is_wanted || !reader.mistakes.is_empty() {
         return None;
