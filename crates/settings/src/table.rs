@@ -5,9 +5,11 @@
 
 use std::path::PathBuf;
 
+pub use tidegate_wire::tls_version::TlsVersion;
+
 use crate::resolve::Resolver;
 
-/// What each listener that can have TLS says of it: the files, all or none.
+/// What each listener that can have TLS says of it: the files, all or none, and the oldest version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsSettings {
     /// The certificate, and after it those up to its authority.
@@ -16,14 +18,20 @@ pub struct TlsSettings {
     pub key: Option<PathBuf>,
     /// The authorities of clients' certificates.
     pub client_ca: Option<PathBuf>,
+    /// The oldest version that is spoken.
+    pub min_version: TlsVersion,
 }
 
 impl TlsSettings {
-    /// The values of the three settings with these paths.
+    /// The values of the four settings with these paths.
     #[must_use]
-    pub fn resolve(resolver: &mut Resolver<'_>, [certificate, key, client_ca]: [&'static str; 3]) -> Self {
-        let mut file = |path| resolver.value(path, "", &());
-        Self { certificate: file(certificate), key: file(key), client_ca: file(client_ca) }
+    pub fn resolve(
+        resolver: &mut Resolver<'_>,
+        [certificate, key, client_ca, min_version]: [&'static str; 4],
+    ) -> Self {
+        let [certificate, key, client_ca] =
+            [certificate, key, client_ca].map(|path| resolver.value(path, "", &()));
+        Self { certificate, key, client_ca, min_version: resolver.value(min_version, "1.2", &()) }
     }
 
     /// The files, in the order of the table.
@@ -90,6 +98,11 @@ macro_rules! settings {
                         @file concat!(stringify!($group), ".", stringify!($tls), "_client_ca"),
                         " PEM file with authorities. Each client then has to show a certificate that one of them has signed (mTLS). It opens the listener and gives no right beyond that."
                     ),
+                    $crate::settings!(
+                        @row $crate::table::TlsVersion, concat!(stringify!($group), ".", stringify!($tls), "_min_version"),
+                        " Oldest version of TLS that clients may speak. With `\"1.3\"`, a client that speaks TLS 1.2 at most is refused in the handshake.",
+                        "1.2", ()
+                    ),
                     $($crate::settings!(
                         @row $Type_2, concat!(stringify!($group), ".", stringify!($field_2)), concat!($($doc_2),+),
                         $default_2, $range_2
@@ -116,6 +129,7 @@ macro_rules! settings {
                                 concat!(stringify!($group), ".", stringify!($tls), "_certificate"),
                                 concat!(stringify!($group), ".", stringify!($tls), "_key"),
                                 concat!(stringify!($group), ".", stringify!($tls), "_client_ca"),
+                                concat!(stringify!($group), ".", stringify!($tls), "_min_version"),
                             ]),
                             $($field_2: resolver.value(
                                 concat!(stringify!($group), ".", stringify!($field_2)), $default_2, &$range_2
@@ -134,6 +148,7 @@ macro_rules! settings {
                     $(shown.push($crate::value::Value::show(&self.$group.$field));)+
                     $(
                         shown.extend(self.$group.$tls.files().map($crate::value::Value::show));
+                        shown.push($crate::value::Value::show(&self.$group.$tls.min_version));
                         $(shown.push($crate::value::Value::show(&self.$group.$field_2));)*
                     )?
                 )+
@@ -159,6 +174,7 @@ macro_rules! settings {
                     $(
                         let files = self.$group.$tls.files().into_iter().zip(other.$group.$tls.files());
                         differs.extend(files.map(|(own, other)| own != other));
+                        differs.push(self.$group.$tls.min_version != other.$group.$tls.min_version);
                         $(differs.push(self.$group.$field_2 != other.$group.$field_2);)*
                     )?
                 )+

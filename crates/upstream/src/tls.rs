@@ -24,10 +24,11 @@ use rustls::crypto::ring;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject};
 use rustls::server::ParsedCertificate;
 use rustls::{
-    CertificateError, ClientConfig, ClientConnection, DigitallySignedStruct, RootCertStore, SignatureScheme,
-    StreamOwned,
+    CertificateError, ClientConfig, ClientConnection, DEFAULT_VERSIONS, DigitallySignedStruct, RootCertStore,
+    SignatureScheme, StreamOwned, SupportedProtocolVersion,
 };
 use thiserror::Error;
+use tidegate_wire::tls_version::TlsVersion;
 use tidegate_wire::x509::Validity;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -47,6 +48,8 @@ pub struct TlsSettings {
     pub protocols: Vec<&'static str>,
     /// The certificate that is shown to backends which demand one; `None`: none is.
     pub client: Option<ClientPairFiles>,
+    /// The oldest version that is spoken.
+    pub min_version: TlsVersion,
 }
 
 /// Why there can be no TLS of such settings.
@@ -221,7 +224,7 @@ impl TlsClient {
 /// What connections are made with, and the certificate that they show. Blocks on the disk where the client has one.
 fn client_config(settings: &TlsSettings) -> Result<(ClientConfig, Option<ClientCertificate>), TlsError> {
     let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_safe_default_protocol_versions()?;
+        .with_protocol_versions(versions(settings.min_version))?;
     let config = match &settings.authorities {
         Some(pem) => config.dangerous().with_custom_certificate_verifier(Arc::new(StatedTrust::read(pem)?)),
         None => config.with_root_certificates(system_roots()),
@@ -236,6 +239,15 @@ fn client_config(settings: &TlsSettings) -> Result<(ClientConfig, Option<ClientC
     };
     config.alpn_protocols = settings.protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
     Ok((config, certificate))
+}
+
+/// The versions that are offered if none older than `least` is spoken.
+fn versions(least: TlsVersion) -> &'static [&'static SupportedProtocolVersion] {
+    static NEWEST: [&SupportedProtocolVersion; 1] = [&rustls::version::TLS13];
+    match least {
+        TlsVersion::Tls12 => DEFAULT_VERSIONS,
+        TlsVersion::Tls13 => &NEWEST,
+    }
 }
 
 /// Trust in the certificates of a file: in those that they signed, and in themselves.

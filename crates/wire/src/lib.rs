@@ -18,6 +18,7 @@ pub mod proxy_protocol;
 pub mod rate_limit_fields;
 pub mod resp;
 pub mod rls;
+pub mod tls_version;
 pub mod trace_context;
 pub mod x509;
 pub mod yaml;

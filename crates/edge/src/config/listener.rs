@@ -14,7 +14,7 @@ use tidegate_wire::proxy_protocol::ProxyVersion;
 use super::{DEFAULT_APP, optional_name};
 
 /// The keys of a listener.
-pub const LISTENER_KEYS: [&str; 21] = [
+pub const LISTENER_KEYS: [&str; 22] = [
     "listen",
     "app",
     "server_names",
@@ -35,6 +35,7 @@ pub const LISTENER_KEYS: [&str; 21] = [
     "tls_pairs",
     "tls_acme",
     "tls_client_ca",
+    "tls_min_version",
     "tls_alpn",
 ];
 

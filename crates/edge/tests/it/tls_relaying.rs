@@ -15,6 +15,7 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use serde_json::json;
 use tidegate_net::tls::{MAX_HANDSHAKES, PairFiles, Tls, TlsConfig, TlsFiles};
 use tidegate_testkit::certificates::Certificates;
+use tidegate_wire::tls_version::TlsVersion;
 
 const BYTES: usize = 32 << 20;
 
@@ -33,6 +34,7 @@ fn secured(backend: SocketAddr) -> (Running, Certificates) {
         named: None,
         protocols: &[],
         passed: Vec::new(),
+        min_version: TlsVersion::default(),
         handshake_timeout: PATIENCE,
         max_handshakes: MAX_HANDSHAKES,
     };

@@ -10,6 +10,7 @@ use tidegate_algorithms::document::shown;
 use tidegate_upstream::backend::{BackendSettings, Host, Target};
 use tidegate_upstream::client_pair::{ClientPairError, ClientPairFiles};
 use tidegate_upstream::tls::{TlsClient, TlsError, TlsSettings};
+use tidegate_wire::tls_version::TlsVersion;
 
 use super::part::KeyReader;
 
@@ -166,7 +167,9 @@ pub(super) fn tls(
     let stated = reader.part("tls", |inner| {
         let authorities = authorities(inner, source);
         let server_name = inner.text("server_name").map(Box::from);
-        TlsSettings { authorities, server_name, protocols: Vec::new(), client: client_pair(inner, source) }
+        let client = client_pair(inner, source);
+        let min_version = inner.choice::<TlsVersion>("min_version").unwrap_or_default();
+        TlsSettings { authorities, server_name, protocols: Vec::new(), client, min_version }
     });
     if !is_wanted || !reader.mistakes.is_empty() {
         return None;

@@ -39,6 +39,8 @@ pub const UPSTREAM_KEYS: &[DocumentKey] = document_keys! {
     tls.certificate_file: Text(1, 4_096), "none";
     /// PEM file with its private key.
     tls.key_file: Text(1, 4_096), "none";
+    /// The oldest version of TLS that is spoken with servers.
+    tls.min_version: Word(&["1.2", "1.3"]), "1.2";
     /// How the next server is chosen.
     balance: Word(&["round_robin", "least_requests", "peak_ewma", "ring_hash"]), "least_requests";
     /// The value that `ring_hash` hashes: `address`, or `header:NAME`; a request without the field gets any server.

@@ -148,6 +148,8 @@ fn what_is_wrong_with_tls_is_a_mistake_of_the_file() {
         (json!({"ca_file": "/nowhere"}), "https://a", "/upstream/0/tls/ca_file"),
         (json!({"ca_file": certificates.key()}), "https://a", "/upstream/0/tls/ca_file"),
         (json!({"server_name": "a b"}), "https://a", "/upstream/0/tls/server_name"),
+        (json!({"min_version": "1.1"}), "https://a", "/upstream/0/tls/min_version"),
+        (json!({"min_version": 1.3}), "https://a", "/upstream/0/tls/min_version"),
         (json!({"certificate_file": certificates.certificate()}), "https://a", "/upstream/0/tls/key_file"),
         (json!({"key_file": certificates.key()}), "https://a", "/upstream/0/tls/certificate_file"),
         (

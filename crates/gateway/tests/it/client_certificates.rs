@@ -88,6 +88,29 @@ fn a_server_that_breaks_the_connection_without_a_certificate_gives_502() {
 }
 
 #[test]
+fn a_server_that_speaks_no_version_of_tls_that_its_upstream_takes_gives_502() {
+    let certificates = Certificates::make();
+    for (spoken, least, expected) in
+        [("-tls1_2", "1.2", 200), ("-tls1_2", "1.3", 502), ("-tls1_3", "1.2", 200), ("-tls1_3", "1.3", 200)]
+    {
+        let port = free_port();
+        let mut command = Command::new("openssl");
+        command.args(["s_server", "-quiet", "-www", spoken, "-accept", &format!("127.0.0.1:{port}")]);
+        command.arg("-cert").arg(certificates.certificate()).arg("-key").arg(certificates.key());
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let _server = Server::spawn(&mut command);
+        let started = monotonic();
+        while TcpStream::connect(("127.0.0.1", port)).is_err() {
+            assert!(started.elapsed() < PATIENCE, "the server does not listen");
+            std::thread::yield_now();
+        }
+        let tls = json!({"ca_file": certificates.authority(), "min_version": least});
+        let gateway = gateway(json!({"servers": [format!("https://127.0.0.1:{port}")], "tls": tls}));
+        assert_eq!(status(&gateway.get("/")), expected, "{spoken} {least}");
+    }
+}
+
+#[test]
 fn checks_and_questions_to_a_service_of_authentication_show_it_too() {
     let certificates = Certificates::make();
     let client = certificates.issue("client");

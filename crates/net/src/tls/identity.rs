@@ -18,7 +18,10 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
 use rustls::time_provider::TimeProvider;
-use rustls::{Error, InconsistentKeys, RootCertStore, ServerConfig};
+use rustls::{
+    DEFAULT_VERSIONS, Error, InconsistentKeys, RootCertStore, ServerConfig, SupportedProtocolVersion,
+};
+use tidegate_wire::tls_version::TlsVersion;
 use tidegate_wire::x509::Validity;
 
 use super::pairs::{Pairs, names};
@@ -127,7 +130,7 @@ pub(super) fn load(
     let named_as = certificates.first().map_or(Path::new(""), |it| &it.file);
     let of_pair = |error| refuse(TlsFile::Certificate, named_as, TlsFault::Library(error));
     let builder = ServerConfig::builder_with_details(Arc::clone(&provider), Arc::new(CivilTime))
-        .with_safe_default_protocol_versions()
+        .with_protocol_versions(versions(listener.min_version))
         .map_err(of_pair)?;
     let resolver = Arc::new(pairs);
     let mut config = match &files.client_ca {
@@ -160,6 +163,15 @@ pub(super) fn load(
     let own = listener.protocols.iter().map(|protocol| protocol.to_vec());
     config.alpn_protocols = own.chain(listener.passed.iter().cloned()).collect();
     Ok((config, certificates))
+}
+
+/// The versions that are spoken if none older than `least` is.
+fn versions(least: TlsVersion) -> &'static [&'static SupportedProtocolVersion] {
+    static NEWEST: [&SupportedProtocolVersion; 1] = [&rustls::version::TLS13];
+    match least {
+        TlsVersion::Tls12 => DEFAULT_VERSIONS,
+        TlsVersion::Tls13 => &NEWEST,
+    }
 }
 
 /// What `listener` has to show at `now`, and the certificates of its files.

@@ -9,7 +9,7 @@
 //! A connection keeps the certificate that it was opened with; a new one gets what is in force. So a
 //! rotation breaks no connection and refuses none.
 //!
-//! TLS 1.2 and 1.3, with the suites that rustls takes as safe. Sessions are resumed by tickets that the
+//! TLS 1.2 and 1.3, or 1.3 alone ([`TlsConfig::min_version`]), with the suites that rustls takes as safe. Sessions are resumed by tickets that the
 //! client keeps, so that resumption costs no memory here; their keys live as long as the pair and are
 //! replaced with it. A listener that asks for client certificates resumes none: a ticket would let a
 //! client in for hours after its authority was taken off the list. No early data, which can be replayed.
@@ -36,6 +36,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use rustls::ServerConfig;
+use tidegate_wire::tls_version::TlsVersion;
 use tokio::sync::Semaphore;
 
 pub use handshake::TlsStream;
@@ -96,6 +97,8 @@ pub struct TlsConfig {
     pub protocols: &'static [&'static [u8]],
     /// Protocols of the servers behind it, to which it passes bytes on as they are: these are agreed on, too.
     pub passed: Vec<Vec<u8>>,
+    /// The oldest version that clients may speak.
+    pub min_version: TlsVersion,
     /// From connecting to the turn of the handshake, and from there to its end.
     pub handshake_timeout: Duration,
     /// Handshakes at once, over all cores; others wait.

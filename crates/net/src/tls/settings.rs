@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use tidegate_algorithms::document::DocumentReader;
+use tidegate_wire::tls_version::TlsVersion;
 
 use super::{PairFiles, TlsFiles};
 
@@ -22,12 +23,14 @@ pub struct TlsSettings {
     pub acme: bool,
     /// `tls_client_ca`: the authorities of clients' certificates.
     pub client_ca: Option<PathBuf>,
+    /// `tls_min_version`: the oldest version that clients may speak.
+    pub min_version: TlsVersion,
 }
 
 impl TlsSettings {
     /// The fields that are read.
-    pub const KEYS: [&'static str; 5] =
-        ["tls_certificate", "tls_key", "tls_pairs", "tls_acme", "tls_client_ca"];
+    pub const KEYS: [&'static str; 6] =
+        ["tls_certificate", "tls_key", "tls_pairs", "tls_acme", "tls_client_ca", "tls_min_version"];
 
     /// Reads the fields of a listener whose place is `pointer`, and notes what is wrong with them.
     #[must_use]
@@ -49,8 +52,13 @@ impl TlsSettings {
             }
             _ => {}
         }
+        let min_version = reader.choice("tls_min_version", TlsVersion::ACCEPTED);
+        if min_version.is_some() && certificate.is_none() && key.is_none() && !acme && pairs.is_empty() {
+            let accepted = "tls_certificate, tls_pairs or tls_acme beside it";
+            reader.mistake("tls_min_version", "has no effect without TLS", accepted);
+        }
         let pair = certificate.zip(key).map(|(certificate, key)| PairFiles { certificate, key });
-        Self { pair, pairs, acme, client_ca }
+        Self { pair, pairs, acme, client_ca, min_version: min_version.unwrap_or_default() }
     }
 
     /// Whether clients speak TLS.
@@ -118,10 +126,16 @@ mod tests {
         assert_eq!((settings.pair.clone(), &settings.pairs[..]), (None, &[pair("a")][..]));
         assert!(settings.is_on() && !TlsSettings::default().is_on());
         assert_eq!(settings.files(true).client_ca, Some("ca.pem".into()));
+        assert_eq!(settings.min_version, TlsVersion::Tls12);
+        let newest = read(&json!({"tls_acme": true, "tls_min_version": "1.3"})).unwrap();
+        assert_eq!(newest.min_version, TlsVersion::Tls13);
         for (bad, says) in [
             (json!({"tls_certificate": "a"}), "/a/tls_certificate is given without tls_key"),
             (json!({"tls_key": "a"}), "/a/tls_key is given without tls_certificate"),
             (json!({"tls_client_ca": "a"}), "/a/tls_client_ca is given without tls_certificate"),
+            (json!({"tls_min_version": "1.3"}), "/a/tls_min_version has no effect without TLS"),
+            (json!({"tls_acme": true, "tls_min_version": "1.1"}), "/a/tls_min_version is \"1.1\""),
+            (json!({"tls_acme": true, "tls_min_version": 1.3}), "/a/tls_min_version is 1.3"),
             (json!({"tls_pairs": [{"certificate": "a"}]}), "/a/tls_pairs/0/key is missing"),
             (json!({"tls_pairs": [{"certificate": "a", "key": "b"}, 3]}), "/a/tls_pairs/1 is a number"),
         ] {

@@ -10,6 +10,7 @@ use tidegate_settings::mistake::{Mistakes, Origin, Position};
 use tidegate_settings::reference::{properties, sections};
 use tidegate_settings::resolve::{Environment, FlagValues, Resolver};
 use tidegate_settings::secret::Secret;
+use tidegate_settings::table::TlsVersion;
 use tidegate_settings::unknown::KnownKeys;
 
 tidegate_settings::settings! {
@@ -73,6 +74,7 @@ fn the_highest_layer_wins_and_says_where_it_is() {
     assert!(!settings.active);
     assert_eq!(origin("active"), Some(Origin::File(Position { line: 1, column: 10 })));
     assert_eq!(settings.door.tls.files(), [&None, &None, &None]);
+    assert_eq!(settings.door.tls.min_version, TlsVersion::Tls12);
     assert_eq!(origin("door.tls_key"), Some(Origin::Default));
     assert_eq!(origins.len(), TABLE.len());
 }
@@ -110,9 +112,22 @@ fn a_key_that_nothing_reads_is_refused_a_quoted_path_too() {
 fn what_differs_is_told_and_a_secret_only_that_it_does() {
     let (before, _) = read(FILE, &[], &[]).unwrap();
     let environment = [("TIDEGATE_DOOR_TOKEN", "canary-1"), ("TIDEGATE_ACTIVE", "true")];
-    let (after, _) = read(FILE, &environment, &[]).unwrap();
+    let (after, _) = read(FILE, &environment, &[("door.tls_min_version", "1.3")]).unwrap();
     assert_eq!(before.differences(&before), Vec::<String>::new());
-    assert_eq!(before.differences(&after), ["active false -> true", "door.token (none) -> (redacted)"]);
+    let told = ["active false -> true", "door.tls_min_version 1.2 -> 1.3", "door.token (none) -> (redacted)"];
+    assert_eq!(before.differences(&after), told);
+}
+
+#[test]
+fn a_version_of_tls_that_is_none_is_refused_with_those_that_are() {
+    for (file, problem) in [("'1.1'", "is \"1.1\""), ("'TLSv1.3'", "is \"TLSv1.3\""), ("1.3", "is a number")]
+    {
+        let said = read(&format!("door.tls_min_version = {file}"), &[], &[]).unwrap_err();
+        let expected = format!("door.tls_min_version: {problem} (accepted: \"1.2\", \"1.3\")");
+        assert!(said.ends_with(&expected), "{said}");
+    }
+    let (settings, _) = read("door.tls_min_version = '1.3'", &[], &[]).unwrap();
+    assert_eq!(settings.door.tls.min_version, TlsVersion::Tls13);
 }
 
 #[test]

@@ -58,6 +58,7 @@ pub(super) const SERVICE: ServiceConfig = ServiceConfig {
                     files: it.tls.files(false),
                     has_acme: it.tls.acme,
                     passed: it.tls_alpn.clone(),
+                    min_version: it.tls.min_version,
                 },
                 protocols: &[],
             }),
@@ -239,6 +240,7 @@ front of it (`proxy_protocol_from`) or its TLS takes effect with the file, too, 
 | `tls_pairs` | none | a list of up to 1,000 `{ certificate = \"...\", key = \"...\" }` | more certificates, each shown to clients that ask for a name in it; `*.` stands for one label, exact names come first, no two have the same one |
 | `tls_acme` | false | true, false | whether it shows the certificates that are ordered for `acme.names`; clients must then speak TLS, and who asks for another name is shown `tls_certificate` |
 | `tls_client_ca` | none | a file | PEM file with the authorities of clients' certificates (mTLS) |
+| `tls_min_version` | `\"1.2\"` | `\"1.2\"`, `\"1.3\"` | the oldest version of TLS that clients may speak; who speaks older ones alone is refused in the handshake |
 | `tls_alpn` | none | a list of up to 16 strings | what its backends speak, the preferred one first, as clients ask for it by ALPN: `[\"h2\", \"http/1.1\"]`, `[\"postgresql\"]`; clients that insist on it (gRPC in Go, browsers for HTTP/2, direct TLS of PostgreSQL 17) give up without; a client that asks for others only is refused |
 
 ## `[[edge.backend]]`

@@ -44,7 +44,7 @@ const HALF_CLOSED: Duration = Duration::from_millis(500);
 /// The longest that a client which has closed its side may be waited for, in seconds.
 const MAX_HALF_CLOSED: f64 = 3_600.0;
 
-const LISTENER_KEYS: [&str; 12] = [
+const LISTENER_KEYS: [&str; 13] = [
     "listen",
     "half_closed_seconds",
     "proxy_protocol_from",
@@ -54,6 +54,7 @@ const LISTENER_KEYS: [&str; 12] = [
     "tls_acme",
     "tls_client_ca",
     "tls_client_auth",
+    "tls_min_version",
     "redirect_to_https",
     "hsts_seconds",
     "hsts_subdomains",
@@ -110,6 +111,7 @@ pub(super) const SERVICE: ServiceConfig = ServiceConfig {
                     files: it.tls.files(it.is_client_auth_optional),
                     has_acme: it.tls.acme,
                     passed: Vec::new(),
+                    min_version: it.tls.min_version,
                 },
                 protocols: HTTP,
             }),

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use tidegate_net::tls::TlsFiles;
 use tidegate_settings::mistake::Origin;
 use tidegate_settings::table::TlsSettings;
+use tidegate_wire::tls_version::TlsVersion;
 
 use super::Config;
 
@@ -113,6 +114,8 @@ pub enum TlsSource<'a> {
         has_acme: bool,
         /// The application protocols of what is behind it, which are agreed on for it.
         passed: Vec<Box<str>>,
+        /// The oldest version that clients may speak.
+        min_version: TlsVersion,
     },
 }
 

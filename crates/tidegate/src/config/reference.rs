@@ -98,6 +98,7 @@ connections](gateway.md#changed-listeners)).
 | `tls_acme` | false | true, false | whether it shows the certificates that are ordered for `acme.names`; clients must then speak TLS, and who asks for another name is shown `tls_certificate` |
 | `tls_client_ca` | none | a file | PEM file with the authorities of clients' certificates (mTLS) |
 | `tls_client_auth` | `\"required\"` | `\"required\"`, `\"optional\"` | whether every client must show such a certificate, or only where a route asks for one (`auth = \"certificate\"`). A bad certificate is refused in both |
+| `tls_min_version` | `\"1.2\"` | `\"1.2\"`, `\"1.3\"` | the oldest version of TLS that clients may speak; who speaks older ones alone is refused in the handshake |
 | `redirect_to_https` | none | a port | this listener has no routes: every request is answered 308 to `https://` on this port of the same host |
 | `hsts_seconds` | none | 0 to 315360000 | `Strict-Transport-Security` on every reply, in place of what a server says: so long a browser uses TLS alone for this host; 0 takes that back |
 | `hsts_subdomains` | false | true, false | whether that holds for all names below the host |

@@ -10,6 +10,7 @@ use serde_json::{Map, Value as Json, json};
 use tidegate_net::tls::{self, NamedCertificates, PairFiles, Tls, TlsConfig, TlsError, TlsFile, TlsFiles};
 use tidegate_settings::mistake::{Found, Mistake};
 use tidegate_settings::table::TlsSettings;
+use tidegate_wire::tls_version::TlsVersion;
 
 use super::file_stamp::{Stamp, stamp};
 use super::listener::{Listener, ListenerTls, ServiceListener, TlsSource, listeners, origin_of};
@@ -46,9 +47,11 @@ pub(crate) fn load_tls_of(
     let (mut loaded, mut mistakes) = (Vec::new(), Vec::new());
     for ServiceListener { listener, tls, .. } in listeners(config).filter(|it| is_asked(it.listener)) {
         let Some(ListenerTls { source, protocols }) = tls else { continue };
-        let (files, has_acme, passed) = match source {
-            TlsSource::Settings(tls) => (files(tls), false, Vec::new()),
-            TlsSource::List { files, has_acme, passed } => (files, has_acme, passed),
+        let (files, has_acme, passed, min_version) = match source {
+            TlsSource::Settings(tls) => (files(tls), false, Vec::new(), tls.min_version),
+            TlsSource::List { files, has_acme, passed, min_version } => {
+                (files, has_acme, passed, min_version)
+            }
         };
         let named = has_acme.then(|| named.clone());
         if files.pair.is_none() && files.named.is_empty() && named.is_none() {
@@ -59,6 +62,7 @@ pub(crate) fn load_tls_of(
             named,
             protocols,
             passed: passed.iter().map(|protocol| protocol.as_bytes().to_vec()).collect(),
+            min_version,
             handshake_timeout: config.settings.limits.header_deadline,
             max_handshakes: tls::MAX_HANDSHAKES,
         };
@@ -155,11 +159,18 @@ pub(super) fn listener_schema() -> Map<String, Json> {
             }),
         ),
         ("tls_client_ca", file("PEM file with the authorities of clients' certificates (mTLS).")),
+        (
+            "tls_min_version",
+            json!({
+                "enum": TlsVersion::ALL.map(TlsVersion::name),
+                "description": "The oldest version of TLS that clients may speak.",
+            }),
+        ),
     ];
     fields.into_iter().map(|(name, schema)| (name.to_owned(), schema)).collect()
 }
 
-/// Refuses halves: a certificate and its key are given together, authorities beside them.
+/// Refuses halves: a certificate and its key are given together, authorities and a version beside them.
 pub(super) fn cross_checks(config: &Config, refuse: &mut dyn FnMut(&str, String, &str)) {
     for ServiceListener { listener, tls, .. } in listeners(config) {
         let Some(ListenerTls { source: TlsSource::Settings(tls), .. }) = tls else { continue };
@@ -171,6 +182,10 @@ pub(super) fn cross_checks(config: &Config, refuse: &mut dyn FnMut(&str, String,
             [None, None, Some(_)] => {
                 let problem = format!("is given without {certificate}");
                 refuse(&client_ca, problem, "a certificate and its key beside it");
+            }
+            [None, None, None] if tls.min_version != TlsVersion::default() => {
+                let problem = format!("is given without {certificate}");
+                refuse(&listener.path("tls_min_version"), problem, "a certificate and its key beside it");
             }
             _ => {}
         }

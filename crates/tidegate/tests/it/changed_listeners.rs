@@ -193,6 +193,53 @@ fn other_files_of_a_certificate_and_authorities_of_clients_are_in_force_for_new_
     assert!(service.wait().status.success());
 }
 
+/// Whether a client of openssl's that speaks this version of TLS alone is let in.
+fn is_let_in(address: SocketAddr, version: &str) -> bool {
+    let mut command = Command::new("openssl");
+    command.args(["s_client", version, "-connect", &address.to_string()]);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap().success()
+}
+
+#[test]
+fn clients_of_an_old_tls_are_refused_at_every_listener_whose_least_version_the_file_raises() {
+    let certificates = Certificates::make();
+    let pair = certificates.issue("server");
+    let (http, admin, gateway, edge, behind) = (free(), free(), free(), free(), behind());
+    let text = |is_newest: bool| {
+        let tls = |at: &str| {
+            let least = if is_newest { format!("{at}tls_min_version = \"1.3\"\n") } else { String::new() };
+            format!("{at}tls_certificate = {:?}\n{at}tls_key = {:?}\n{least}", pair.certificate, pair.key)
+        };
+        let groups = ["http.", "admin.", "grpc.", "resp.", "intake."].map(tls).concat();
+        let listener = format!("{}\n{}", at(gateway), tls(""));
+        format!(
+            "{groups}admin.listen = \"{admin}\"\n{}[[edge.listener]]\nlisten = \"{edge}\"\n{}\
+             [[edge.backend]]\nname = \"app\"\naddress = \"{}\"\ncheck = {{ kind = \"off\" }}\n",
+            file(http, &behind, &[listener]),
+            tls(""),
+            behind.address
+        )
+    };
+    let data = tempfile::tempdir().unwrap();
+    fs::write(data.path().join("t.toml"), text(false)).unwrap();
+    let service = Tidegate::start_in(data, &["--config", "t.toml"], &[("TIDEGATE_EDGE_API_LISTEN", "off")]);
+    let intake = service.intake.unwrap();
+    let listeners = [http, admin, service.grpc, service.resp, intake, gateway, edge];
+    for address in listeners {
+        assert!(is_let_in(address, "-tls1_2") && is_let_in(address, "-tls1_3"), "{address}");
+    }
+    rewrite(&service, &text(true));
+    until("TLS 1.2 is refused everywhere", || listeners.iter().all(|it| !is_let_in(*it, "-tls1_2")));
+    for address in listeners {
+        assert!(is_let_in(address, "-tls1_3"), "{address}");
+    }
+    rewrite(&service, &text(false));
+    until("TLS 1.2 is spoken again", || listeners.iter().all(|it| is_let_in(*it, "-tls1_2")));
+    service.signal("TERM");
+    let ended = service.wait();
+    assert!(ended.status.success() && !ended.output.contains("at the next start"), "{}", ended.output);
+}
+
 #[test]
 fn the_admin_api_takes_tls_and_the_cookies_of_its_sessions_follow() {
     let certificates = Certificates::make();

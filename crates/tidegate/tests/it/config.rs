@@ -145,7 +145,7 @@ policy = "nope"
     t.toml:4:1: colour: is not a known key (accepted: store, control, data_dir, on_no_match, http, grpc, resp, gateway, acme, access_log, edge, intake, admin, memory, shared, node, limits, log, telemetry, runtime, policy, override, attributes, token, upstream, route)
     t.toml:7:15: invalid float, expected nothing (accepted: TOML 1.1, with texts in quotes)
     t.toml:8:22: http.trusted_proxy_hops: is "99" (accepted: a whole number from 0 to 16)
-    t.toml:9:1: http.lisen: is not a known key; did you mean "listen"? (accepted: listen, trusted_proxy_hops, proxy_headers, legacy_headers, allowed_hosts, cors_origins, tls_certificate, tls_key, tls_client_ca)
+    t.toml:9:1: http.lisen: is not a known key; did you mean "listen"? (accepted: listen, trusted_proxy_hops, proxy_headers, legacy_headers, allowed_hosts, cors_origins, tls_certificate, tls_key, tls_client_ca, tls_min_version)
     t.toml:12:10: grpc.listen: is a list (accepted: an IP address and a port, as in "127.0.0.1:4000" or "[::1]:4000", or "off")
     t.toml:15:9: admin.token: is not acceptable (5 characters) (accepted: 16 to 4096 printable ASCII characters without spaces)
     t.toml:18:15: limits.connections: is "0" (accepted: a whole number from 1 to 1000000)

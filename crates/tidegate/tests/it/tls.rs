@@ -307,10 +307,14 @@ fn fault_42_check_and_start_name_the_setting_and_the_file() {
         assert!(said.starts_with("cannot start: ") && said.contains(words), "{said}");
     }
 
-    let (code, said) = check(&format!("http.tls_key = {:?}\ngrpc.tls_client_ca = 'x'", stranger.key));
+    let (code, said) = check(&format!(
+        "http.tls_key = {:?}\ngrpc.tls_client_ca = 'x'\nresp.tls_min_version = '1.3'",
+        stranger.key
+    ));
     assert_eq!(code, Some(2));
     assert!(said.contains("t.toml:1:16: http.tls_key: is given without http.tls_certificate"), "{said}");
     assert!(said.contains("t.toml:2:22: grpc.tls_client_ca: is given without"), "{said}");
+    assert!(said.contains("t.toml:3:24: resp.tls_min_version: is given without"), "{said}");
 
     let good =
         format!("[http]\ntls_certificate = {:?}\ntls_key = {:?}\n", stranger.certificate, stranger.key);

@@ -30,6 +30,7 @@ use tidegate_net::runtime::Cores;
 use tidegate_net::stats::Stats;
 use tidegate_net::tls::{self, PairFiles, Tls, TlsConfig, TlsFiles};
 use tidegate_testkit::certificates::Certificates;
+use tidegate_wire::tls_version::TlsVersion;
 
 /// Longer than anything here should take; a test that waits this long has failed.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -261,6 +262,7 @@ impl TestGateway {
             named: None,
             protocols: tls::HTTP,
             passed: Vec::new(),
+            min_version: TlsVersion::default(),
             handshake_timeout: PATIENCE,
             max_handshakes: tls::MAX_HANDSHAKES,
         });

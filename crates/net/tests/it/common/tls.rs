@@ -12,6 +12,7 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use tidegate_net::stats::{HandshakeFailure, Totals};
 use tidegate_net::tls::{self, PairFiles, TlsConfig, TlsFiles};
 use tidegate_testkit::certificates::{Certificates, Pair};
+use tidegate_wire::tls_version::TlsVersion;
 
 /// A connection to the server.
 pub type Client = StreamOwned<ClientConnection, TcpStream>;
@@ -28,6 +29,7 @@ pub fn server(pair: &Pair, client_ca: Option<&Path>) -> TlsConfig {
         named: None,
         protocols: tls::HTTP,
         passed: Vec::new(),
+        min_version: TlsVersion::Tls12,
         handshake_timeout: Duration::from_secs(10),
         max_handshakes: tls::MAX_HANDSHAKES,
     }

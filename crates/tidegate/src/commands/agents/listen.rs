@@ -43,6 +43,7 @@ use tidegate_net::tls::{self, PairFiles, Tls, TlsConfig, TlsFiles};
 use tidegate_tester::cluster::agents::{AgentCall, AgentDesk, AgentRefusal, MAX_QUESTION_BYTES};
 use tidegate_tester::load::Stop;
 use tidegate_tester::preflight::raise_descriptors;
+use tidegate_wire::tls_version::TlsVersion;
 use tokio::sync::mpsc;
 
 use crate::commands::signals;
@@ -89,6 +90,7 @@ impl AgentListenFlags {
             named: None,
             protocols: HTTP1,
             passed: Vec::new(),
+            min_version: TlsVersion::default(),
             handshake_timeout: HANDSHAKE,
             max_handshakes: tls::MAX_HANDSHAKES,
         };

@@ -91,10 +91,12 @@ pub(super) fn compare(before: &[DeclaredListener], after: &[&DeclaredListener]) 
 mod tests {
     use super::*;
     use std::path::PathBuf;
+    use tidegate_wire::tls_version::TlsVersion;
 
     fn declared(listener: Listener, port: u16, certificate: Option<&str>) -> DeclaredListener {
         let certificate = certificate.map(PathBuf::from);
-        let tls = TlsSettings { key: certificate.clone(), certificate, client_ca: None };
+        let min_version = TlsVersion::default();
+        let tls = TlsSettings { key: certificate.clone(), certificate, client_ca: None, min_version };
         let address = SocketAddr::from(([127, 0, 0, 1], port));
         DeclaredListener { listener, address, terms: ListenerTerms::Settings(tls) }
     }
@@ -121,6 +123,15 @@ mod tests {
         let secured = [declared(Listener::RESP, 0, Some("a"))];
         assert_eq!(ways(&before, &secured), [SocketsFrom::Another(1)]);
         assert_eq!(ways(&before[..1], &secured), [SocketsFrom::Kernel]);
+    }
+
+    #[test]
+    fn another_version_of_tls_is_another_listener_at_the_same_sockets() {
+        let before = [declared(Listener::HTTP, 1, Some("a"))];
+        let mut after = before.clone();
+        let ListenerTerms::Settings(tls) = &mut after[0].terms else { panic!("it is of a group") };
+        tls.min_version = TlsVersion::Tls13;
+        assert_eq!(ways(&before, &after), [SocketsFrom::Another(0)]);
     }
 
     #[test]

@@ -43,13 +43,19 @@ mod tests {
 
     use crate::config::{Listener, TlsSettings};
     use crate::serve::listeners::ListenerTerms;
+    use tidegate_wire::tls_version::TlsVersion;
 
     #[test]
     fn a_listener_that_stays_keeps_its_address_from_others() {
         let at = |listener, port| DeclaredListener {
             listener,
             address: SocketAddr::from(([127, 0, 0, 1], port)),
-            terms: ListenerTerms::Settings(TlsSettings { certificate: None, key: None, client_ca: None }),
+            terms: ListenerTerms::Settings(TlsSettings {
+                certificate: None,
+                key: None,
+                client_ca: None,
+                min_version: TlsVersion::default(),
+            }),
         };
         let distinct =
             [at(Listener::HTTP, 1), at(Listener::ADMIN, 2), at(Listener::GRPC, 0), at(Listener::RESP, 0)];

@@ -286,3 +286,35 @@ fn a_client_certificate_without_a_file_of_its_key_is_listed() {
     let written = String::from_utf8(ran.stdout).unwrap();
     assert!(!written.contains("certificate_file") && !written.contains("secret"), "{written}");
 }
+
+/// The files of certificates are not there, so that the import lists them; what it makes of the rest is written.
+#[test]
+fn a_least_version_of_tls_is_taken_over_on_both_sides() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("bootstrap.yaml");
+    let nowhere = Path::new("/nowhere");
+    let client = Pair { certificate: nowhere.to_owned(), key: nowhere.to_owned() };
+    let share = "[{ name: two, weight: 1 }, { name: three, weight: 1 }]";
+    let imported = |least: &str| {
+        let params = format!("tls_params: {{ tls_minimum_protocol_version: {least} }}");
+        let listener = format!(
+            "- transport_socket: {{ name: envoy.transport_sockets.tls, typed_config: {{ \"@type\": \
+             type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext, \
+             common_tls_context: {{ {params}, tls_certificates: [{{ certificate_chain: {{ filename: /c.pem }}, \
+             private_key: {{ filename: /c.key }} }}] }} }} }}\n          filters:"
+        );
+        let text = weighted(share, nowhere, &client)
+            .replace("common_tls_context: {", &format!("common_tls_context: {{ {params},"))
+            .replace("- filters:", &listener);
+        std::fs::write(&file, text).unwrap();
+        let ran = binary().args(["import", "envoy", "--partial"]).arg(&file).output().unwrap();
+        (String::from_utf8(ran.stdout).unwrap(), String::from_utf8(ran.stderr).unwrap())
+    };
+    let (written, said) = imported("TLSv1_3");
+    assert!(written.contains("tls_min_version = \"1.3\""), "{written}: {said}");
+    assert_eq!(written.matches("min_version = \"1.3\"").count(), 2, "{written}: {said}");
+    assert!(!said.contains("tls_params"), "{said}");
+    let (written, said) = imported("TLSv1_0");
+    assert!(!written.contains("min_version"), "{written}");
+    assert_eq!(said.matches("tls_minimum_protocol_version: has no effect").count(), 2, "{said}");
+}

@@ -1,4 +1,4 @@
-//! `tidegate import nginx`: the certificate that servers are shown, the same through nginx and imported.
+//! `tidegate import nginx`: the certificate that servers are shown, the same through nginx and imported; and versions of TLS.
 
 use tidegate_testkit::certificates::Certificates;
 use tidegate_testkit::free_port;
@@ -78,4 +78,35 @@ fn a_client_certificate_that_is_not_whole_is_listed() {
         let said = String::from_utf8(ran.stderr).unwrap();
         assert!(ran.status.code() == Some(2) && said.contains(expected), "{expected}: {said}");
     }
+}
+
+#[test]
+fn tls_1_3_alone_is_taken_over_and_other_lists_of_versions_are_a_warning() {
+    let certificates = Certificates::make();
+    let folder = tempfile::tempdir().unwrap();
+    let imported = |name: &str, clients: &str, servers: &str| {
+        let (file, output) = (folder.path().join(name), folder.path().join(format!("{name}.toml")));
+        let text = format!(
+            "http {{ server {{ listen 127.0.0.1:8443 ssl; ssl_certificate {}; ssl_certificate_key {};\n\
+             ssl_protocols {clients};\nlocation / {{ proxy_ssl_protocols {servers};\n\
+             proxy_ssl_trusted_certificate {}; proxy_ssl_verify on; proxy_pass https://127.0.0.1:1; }} }} }}",
+            certificates.certificate().display(),
+            certificates.key().display(),
+            certificates.authority().display()
+        );
+        std::fs::write(&file, text).unwrap();
+        let ran = import(&[file.to_str().unwrap(), "--output", output.to_str().unwrap()]);
+        let said = String::from_utf8(ran.stderr).unwrap();
+        assert!(ran.status.success(), "{said}");
+        (std::fs::read_to_string(output).unwrap(), said)
+    };
+    let (written, said) = imported("newest", "TLSv1.3", "TLSv1.3");
+    assert!(written.contains("tls_min_version = \"1.3\""), "{written}");
+    assert_eq!(written.matches("min_version = \"1.3\"").count(), 2, "{written}");
+    assert!(!said.contains("ssl_protocols"), "{said}");
+
+    let (written, said) = imported("both", "TLSv1.2 TLSv1.3", "TLSv1.2");
+    assert!(!written.contains("min_version"), "{written}");
+    assert_eq!(said.matches("ssl_protocols: has no effect").count(), 2, "{said}");
+    assert!(said.contains("proxy_ssl_protocols: has no effect"), "{said}");
 }

@@ -195,7 +195,10 @@ fn client_tls(socket: &Taken<'_>, product: &mut Product) -> Map<String, Value> {
             tls.insert("certificate_file".to_owned(), json!(certificate));
             tls.insert("key_file".to_owned(), json!(key));
         }
-        common.end(&["alpn_protocols", "tls_params"], product);
+        if takes_tls_1_3_alone(&mut common, product) {
+            tls.insert("min_version".to_owned(), json!("1.3"));
+        }
+        common.end(&["alpn_protocols"], product);
     }
     config.end_strictly(product);
     if !verifies {
@@ -203,6 +206,23 @@ fn client_tls(socket: &Taken<'_>, product: &mut Product) -> Map<String, Value> {
         product.differs(&socket.source, &socket.path, problem);
     }
     tls
+}
+
+/// Whether the `tls_params` of a `common_tls_context` take nothing older than TLS 1.3. Nothing older than 1.2 is spoken here in any case.
+pub(super) fn takes_tls_1_3_alone(common: &mut Fields<'_>, product: &mut Product) -> bool {
+    let Some(mut params) = common.map("tls_params", product) else { return false };
+    let least = params.take("tls_minimum_protocol_version");
+    params.end(
+        &["tls_maximum_protocol_version", "cipher_suites", "ecdh_curves", "signature_algorithms"],
+        product,
+    );
+    let Some(least) = least else { return false };
+    match least.text() {
+        Some("TLSv1_3") => return true,
+        Some("TLSv1_2" | "TLS_AUTO") => {}
+        _ => product.differs(&least.source, &least.path, "has no effect: TLS 1.2 and 1.3 are spoken"),
+    }
+    false
 }
 
 /// The files of the one certificate of a `common_tls_context` and of its key. What of them is missing is listed, if there is a

@@ -23,7 +23,7 @@ use tidegate_wire::yaml::{Node, Value, read};
 
 use super::Imported;
 use super::product::{Product, ProductTable, comment};
-use cluster::{address, pair};
+use cluster::{address, pair, takes_tls_1_3_alone};
 use fields::{Fields, Taken};
 
 /// What is made, and what is known of the whole file.
@@ -197,7 +197,10 @@ fn server_tls(socket: &Taken<'_>, listener: &mut ProductTable, product: &mut Pro
                 listener.set(here, file);
             }
         }
-        common.end(&["alpn_protocols", "tls_params"], product);
+        if takes_tls_1_3_alone(&mut common, product) {
+            listener.set("tls_min_version", "1.3");
+        }
+        common.end(&["alpn_protocols"], product);
     }
     config.end_strictly(product);
 }

@@ -186,6 +186,11 @@ pub(super) fn fate(node: &Node, context: Context) -> Fate {
         ("proxy_redirect", ["default"]) => return Fate::Ignored("has no effect: Location passes as it is"),
         ("proxy_redirect", ["off"]) | ("proxy_pass_request_headers", ["on"]) => return Fate::Read,
         ("proxy_redirect" | "proxy_pass_request_headers", _) => return Fate::Unknown,
+        ("ssl_protocols" | "proxy_ssl_protocols", _)
+            if context != Context::Main && is_tls_1_3_alone(node) =>
+        {
+            return Fate::Read;
+        }
         ("error_page", words) if !words.iter().any(|word| word.starts_with(['=', '@'])) => {
             return Fate::Ignored(
                 "has no effect: errors of the gateway are problem documents, or a fallback",
@@ -203,6 +208,11 @@ pub(super) fn fate(node: &Node, context: Context) -> Fate {
     };
     let ignored = IGNORED.iter().find(|(_, names)| names.iter().any(fits));
     ignored.map_or(Fate::Unknown, |(why, _)| Fate::Ignored(why))
+}
+
+/// Whether a list of versions of TLS has the newest one alone. Other lists are left to the default.
+pub(super) fn is_tls_1_3_alone(versions: &Node) -> bool {
+    matches!(versions.words()[..], ["TLSv1.3"])
 }
 
 /// The map that everybody has for WebSocket, which passes without it here.

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::super::product::ProductTable;
 use super::Importer;
 use super::files::Node;
-use super::known::Context;
+use super::known::{Context, is_tls_1_3_alone};
 use super::scope::Scope;
 
 /// A server, and what it is found by.
@@ -126,6 +126,7 @@ impl<'n> Importer<'n> {
                 let mut pairs = Vec::new();
                 for (other, _) in here.iter().filter(|(other, _)| !std::ptr::eq(*other, *first)) {
                     self.same_clients(first, other, address, http);
+                    self.same_versions(first, other, address, http);
                     let [own, theirs] = [first, other].map(|it| pair(&http.within(it.block)));
                     pairs.extend(theirs.filter(|it| Some(it) != own.as_ref() && !pairs.contains(it)));
                 }
@@ -156,6 +157,23 @@ impl<'n> Importer<'n> {
         }
     }
 
+    /// A listener has the versions of TLS of one server, as in nginx.
+    fn same_versions(
+        &mut self,
+        first: &NginxServer<'n>,
+        other: &NginxServer<'n>,
+        address: SocketAddr,
+        http: &Scope<'n>,
+    ) {
+        let stated = |server: &NginxServer<'n>| http.within(server.block).one("ssl_protocols");
+        if let Some(node) = stated(other).filter(|node| is_tls_1_3_alone(node))
+            && !stated(first).is_some_and(is_tls_1_3_alone)
+        {
+            let problem = format!("has no effect: that of another server holds at {address}");
+            self.product.differs(&node.source(), &node.name, problem);
+        }
+    }
+
     fn certificate(&mut self, scope: &Scope<'n>, listener: &mut ProductTable) {
         for (there, here) in [
             ("ssl_certificate", "tls_certificate"),
@@ -177,6 +195,9 @@ impl<'n> Importer<'n> {
                 "listen",
                 "has ssl, and no certificate with its key",
             );
+        }
+        if scope.one("ssl_protocols").is_some_and(is_tls_1_3_alone) {
+            listener.set("tls_min_version", "1.3");
         }
         match scope.one("ssl_verify_client").map(|node| (node, node.argument())) {
             None | Some((_, Some("on" | "off"))) => {}

@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 use super::super::product::{ProductTable, SourceLocation};
 use super::Importer;
 use super::files::Node;
+use super::known::is_tls_1_3_alone;
 use super::scope::Scope;
 use super::units::{milliseconds, seconds};
 
@@ -260,6 +261,9 @@ impl<'n> Importer<'n> {
                 if let Some(value) = text(there) {
                     tls.insert(here.to_owned(), json!(value));
                 }
+            }
+            if scope.one("proxy_ssl_protocols").is_some_and(is_tls_1_3_alone) {
+                tls.insert("min_version".to_owned(), json!("1.3"));
             }
             self.client_pair(scope, &mut tls);
             if !tls.is_empty() {
