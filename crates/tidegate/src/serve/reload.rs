@@ -48,7 +48,7 @@ pub async fn apply(app: &App, started_with: &Config, config: &Config) -> Result<
     for setting in waiting(started_with, config) {
         tracing::warn!(
             setting,
-            "nothing was there for this listener at the start: it is opened by the next one"
+            "nothing needed this address when the process began: it is opened at the next start"
         );
     }
     let is_in_force = |change: &String| {

@@ -224,5 +224,5 @@ fn the_addresses_of_a_node_are_those_of_the_listeners_that_it_has_now() {
     }
     service.signal("TERM");
     let ended = service.wait();
-    assert!(ended.status.success() && !ended.output.contains("opened by the next one"), "{}", ended.output);
+    assert!(ended.status.success() && !ended.output.contains("opened at the next start"), "{}", ended.output);
 }
