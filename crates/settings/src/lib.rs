@@ -27,5 +27,6 @@ pub mod secret;
 pub mod setting;
 pub mod table;
 pub mod telemetry;
+mod tls_version;
 pub mod unknown;
 pub mod value;

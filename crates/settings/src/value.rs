@@ -11,7 +11,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::{Value as Json, json};
-use tidegate_wire::tls_version::TlsVersion;
 use toml::de::DeValue;
 
 /// Longest text that a setting may have, in bytes.
@@ -223,27 +222,6 @@ impl Value for u32 {
 
     fn show(&self) -> String {
         self.to_string()
-    }
-}
-
-impl Value for TlsVersion {
-    type Range = ();
-    const TYPES: &'static [TomlType] = &[TomlType::String];
-
-    fn parse(text: &str, (): &()) -> Option<Self> {
-        Self::ALL.into_iter().find(|version| version.name() == text)
-    }
-
-    fn accepted((): &()) -> String {
-        Self::ACCEPTED.to_owned()
-    }
-
-    fn schema((): &()) -> Json {
-        json!({ "enum": Self::ALL.map(Self::name) })
-    }
-
-    fn show(&self) -> String {
-        self.name().to_owned()
     }
 }
 

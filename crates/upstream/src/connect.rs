@@ -27,7 +27,7 @@ use nix::sys::socket::{setsockopt, sockopt::IpBindAddressNoPort};
 use parking_lot::{Mutex, MutexGuard};
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::{TcpSocket, TcpStream, lookup_host};
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::backend::{Host, Target};
 use crate::ttl;
@@ -37,6 +37,8 @@ const STAGGER: Duration = Duration::from_millis(250);
 
 /// Most addresses of a name that are kept.
 const MAX_ADDRESSES: usize = 16;
+/// Before a server of names that said nothing is asked again for how long addresses hold; then twice as long each time.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
 
 /// When a connection without traffic is probed, and how long data may stay without an acknowledgement: a
 /// half-open peer is noticed within a minute.
@@ -158,13 +160,29 @@ impl Resolver {
         }
     }
 
-    /// Finds out for how long it holds what was found of `name`.
+    /// Finds out for how long it holds what was found of `name`, while nobody has found something newer.
     async fn learn(self, name: Box<str>, addresses: Arc<[IpAddr]>, found: Instant) {
-        let Some(time) = ttl::holds(&name, &addresses).await else { return };
-        if let Some(known) = self.known().get_mut(&*name)
-            && Arc::ptr_eq(&known.addresses, &addresses)
-        {
-            known.until = found + time;
+        let mut pause = FIRST_PAUSE;
+        loop {
+            match ttl::holds(&name, &addresses, self.refresh).await {
+                Ok(None) => return,
+                Ok(Some(time)) => {
+                    if let Some(known) = self.known().get_mut(&*name)
+                        && Arc::ptr_eq(&known.addresses, &addresses)
+                    {
+                        known.until = found + time;
+                    }
+                    return;
+                }
+                // A question or its reply was lost, or the server is busy.
+                Err(ttl::Unanswered) => sleep(pause).await,
+            }
+            pause *= 2;
+            let is_newest =
+                self.known().get(&*name).is_some_and(|known| Arc::ptr_eq(&known.addresses, &addresses));
+            if !is_newest || found.elapsed() >= self.refresh {
+                return;
+            }
         }
     }
 

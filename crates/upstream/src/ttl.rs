@@ -2,7 +2,9 @@
 //!
 //! ```text
 //!   getaddrinfo ──> addresses, by whatever means this machine has for names
-//!   the servers of /etc/resolv.conf, asked the same ──> the TTL, if one of these addresses is among theirs
+//!   the servers of /etc/resolv.conf, asked the same ──> the TTL, if one of these addresses is among theirs;
+//!                                                       if they have others, the system is asked again after their TTL
+//!                                                       or the time that was set, whichever is shorter
 //! ```
 //!
 //! So the addresses are the system's in any case, and a name from a file, by mDNS or of a VPN client is what it is without
@@ -17,7 +19,7 @@ use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
-use tidegate_wire::dns::lookup::{lifetime, question};
+use tidegate_wire::dns::lookup::{Reply, question, read_reply};
 use tidegate_wire::dns::{A, AAAA};
 use tokio::net::UdpSocket;
 use tokio::task::spawn_blocking;
@@ -51,31 +53,50 @@ struct ResolvConf {
     dots: usize,
 }
 
-/// How long it holds that `name` has these addresses, if a server says so.
-pub(crate) async fn holds(name: &str, addresses: &[IpAddr]) -> Option<Duration> {
+/// No server said anything of a name, so that asking again may help.
+#[derive(Debug)]
+pub(crate) struct Unanswered;
+
+/// How long it holds that `name` has these addresses; `None`: the servers do not know it. What they do not confirm holds for
+/// `unconfirmed` at most.
+pub(crate) async fn holds(
+    name: &str,
+    addresses: &[IpAddr],
+    unconfirmed: Duration,
+) -> Result<Option<Duration>, Unanswered> {
     let settings = spawn_blocking(|| {
         let mut text = String::new();
         File::open(SETTINGS).ok()?.take(MAX_SETTINGS_BYTES).read_to_string(&mut text).ok()?;
         Some(read_settings(&text))
     });
-    let settings = settings.await.ok()??;
+    let Ok(Some(settings)) = settings.await else { return Ok(None) };
     let kind = if addresses.iter().any(IpAddr::is_ipv4) { A } else { AAAA };
     let asked = async {
+        let mut is_answered = true;
         for form in forms(name, &settings) {
-            for server in &settings.servers {
-                let seconds = ask(*server, &form, kind, addresses).await;
-                if let Some(answer) = seconds {
-                    match answer {
-                        Some(seconds) => return Some(Duration::from_secs(seconds.into()).clamp(LEAST, MOST)),
-                        // It is not there by this form.
-                        None => break,
-                    }
+            match ask_each(&settings.servers, &form, kind, addresses).await {
+                Reply::Addresses { seconds, is_known } => {
+                    let time = Duration::from_secs(seconds.into()).clamp(LEAST, MOST);
+                    return Ok(Some(if is_known { time } else { time.min(unconfirmed) }));
                 }
+                Reply::NoAddress => {}
+                Reply::Unusable => is_answered = false,
             }
         }
-        None
+        if is_answered { Ok(None) } else { Err(Unanswered) }
     };
-    timeout(PATIENCE_IN_ALL, asked).await.ok()?
+    timeout(PATIENCE_IN_ALL, asked).await.unwrap_or(Err(Unanswered))
+}
+
+/// The first usable reply of the servers to a question.
+async fn ask_each(servers: &[IpAddr], name: &str, kind: u16, addresses: &[IpAddr]) -> Reply {
+    for server in servers {
+        match ask(*server, name, kind, addresses).await {
+            None | Some(Reply::Unusable) => {}
+            Some(reply) => return reply,
+        }
+    }
+    Reply::Unusable
 }
 
 fn read_settings(text: &str) -> ResolvConf {
@@ -116,13 +137,13 @@ fn forms(name: &str, settings: &ResolvConf) -> Vec<String> {
     }
 }
 
-/// What a server says: seconds, or that it knows no such addresses; `None`: nothing.
-async fn ask(server: IpAddr, name: &str, kind: u16, addresses: &[IpAddr]) -> Option<Option<u32>> {
+/// What a server says; `None`: nothing.
+async fn ask(server: IpAddr, name: &str, kind: u16, addresses: &[IpAddr]) -> Option<Reply> {
     let any: IpAddr =
         if server.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     // Keyed by chance at each call.
     let [first, second, ..] = RandomState::new().hash_one(name).to_be_bytes();
-    let question = question([first, second], name, kind)?;
+    let Some(question) = question([first, second], name, kind) else { return Some(Reply::NoAddress) };
     let exchange = async {
         let socket = UdpSocket::bind(SocketAddr::new(any, 0)).await.ok()?;
         socket.connect(SocketAddr::new(server, PORT)).await.ok()?;
@@ -132,7 +153,7 @@ async fn ask(server: IpAddr, name: &str, kind: u16, addresses: &[IpAddr]) -> Opt
             let length = socket.recv(&mut reply).await.ok()?;
             let reply = &reply[..length];
             if reply.starts_with(&[first, second]) && reply.get(2).is_some_and(|flags| flags & 0x80 != 0) {
-                return Some(lifetime(reply, addresses));
+                return Some(read_reply(reply, addresses));
             }
         }
     };

@@ -259,6 +259,7 @@ fn a_first_listener_that_comes_later_has_the_countries_and_is_told_what_it_waits
     assert!(TcpStream::connect(names).is_err(), "names are answered from the next start on");
     service.signal("TERM");
     let ended = service.wait();
-    let told = |line: &str| line.contains("it is opened at the next start") && line.contains("edge.dns_listen");
+    let told =
+        |line: &str| line.contains("it is opened at the next start") && line.contains("edge.dns_listen");
     assert!(ended.output.lines().any(told), "{}", ended.output);
 }

@@ -1,11 +1,15 @@
 //! The client's side of DNS: its question, and for how long an answer holds.
 //!
-//! Of a reply (RFC 1035, 4.1) nothing is read but the lifetimes and addresses of its answers; the shortest counts, those of
-//! aliases on the way included. A cut reply counts as far as it goes, so that TCP is not needed.
+//! Of a reply (RFC 1035, 4.1) nothing is read but its code, and the lifetimes and addresses of its answers; the shortest
+//! lifetime counts, those of aliases on the way included. A cut reply counts as far as it goes, so that TCP is not needed.
 
 use std::net::IpAddr;
 
 use super::{A, AAAA, MAX_LABEL};
+
+/// Codes of replies (RFC 1035, 4.1.1).
+const NO_ERROR: u8 = 0;
+const NO_SUCH_NAME: u8 = 3;
 
 /// A question with this number; `None`: no name of DNS is like this.
 #[must_use]
@@ -25,25 +29,52 @@ pub fn question(number: [u8; 2], name: &str, kind: u16) -> Option<Vec<u8>> {
     Some(message)
 }
 
-/// The shortest lifetime in seconds among the answers of a reply that has one of `addresses`; `None`: it has none of them, or is
-/// no reply.
+/// What a reply says of the name that was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// It has addresses.
+    Addresses {
+        /// The shortest lifetime among the answers.
+        seconds: u32,
+        /// One of the addresses is among those that the caller knows.
+        is_known: bool,
+    },
+    /// It has none.
+    NoAddress,
+    /// The server could not tell, or this is no reply.
+    Unusable,
+}
+
+/// What `reply` says; `known` are the addresses that the caller has.
 #[must_use]
-pub fn lifetime(reply: &[u8], addresses: &[IpAddr]) -> Option<u32> {
-    let header: &[u8; 12] = reply.first_chunk()?;
-    let number = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]);
-    if header[3] & 0x0f != 0 || number(4) != 1 {
-        return None;
+pub fn read_reply(reply: &[u8], known: &[IpAddr]) -> Reply {
+    let Some((code, mut rest, answers)) = answers(reply) else { return Reply::Unusable };
+    match code {
+        NO_ERROR => {}
+        NO_SUCH_NAME => return Reply::NoAddress,
+        _ => return Reply::Unusable,
     }
-    let mut rest = without_name(&reply[12..])?.get(4..)?;
-    let (mut least, mut is_it) = (None, false);
-    for _ in 0..number(6) {
+    let (mut least, mut has_address, mut is_known) = (u32::MAX, false, false);
+    for _ in 0..answers {
         // Where it was cut, what came before counts.
         let Some((seconds, address, after)) = record(rest) else { break };
         rest = after;
-        is_it |= address.is_some_and(|address| addresses.contains(&address));
-        least = Some(least.map_or(seconds, |least: u32| least.min(seconds)));
+        has_address |= address.is_some();
+        is_known |= address.is_some_and(|address| known.contains(&address));
+        least = least.min(seconds);
     }
-    least.filter(|_| is_it)
+    if has_address { Reply::Addresses { seconds: least, is_known } } else { Reply::NoAddress }
+}
+
+/// The code of a reply, its answers and how many it says they are.
+fn answers(reply: &[u8]) -> Option<(u8, &[u8], u16)> {
+    let header: &[u8; 12] = reply.first_chunk()?;
+    let number = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]);
+    let code = header[3] & 0x0f;
+    if number(4) != 1 {
+        return None;
+    }
+    Some((code, without_name(&reply[12..])?.get(4..)?, number(6)))
 }
 
 /// A record's lifetime, its address if it has one, and what follows it.
@@ -84,6 +115,9 @@ mod tests {
         texts.iter().map(|text| text.parse().expect("an address")).collect()
     }
 
+    /// The bytes of a header and the question for `a.test`.
+    const QUESTION: usize = 12 + 8 + 4;
+
     /// A reply to a question for `a.test`: an alias, and an address of what that stands for.
     fn reply(alias: u32, address: u32) -> Vec<u8> {
         let mut reply = question([7, 7], "a.test", A).expect("a name");
@@ -97,19 +131,31 @@ mod tests {
         reply
     }
 
+    fn is_sane(reply: Reply) -> bool {
+        !matches!(reply, Reply::Addresses { seconds, .. } if seconds > u32::MAX / 2)
+    }
+
     #[test]
     fn the_shortest_lifetime_on_the_way_to_a_known_address_counts() {
         let known = addresses(&["192.0.2.7", "192.0.2.8"]);
-        assert_eq!(lifetime(&reply(300, 60), &known), Some(60));
-        assert_eq!(lifetime(&reply(30, 60), &known), Some(30));
-        assert_eq!(lifetime(&reply(30, u32::MAX), &known), Some(0));
-        assert_eq!(lifetime(&reply(30, 60), &known[1..]), None, "the system has found something else");
-        let mut refused = reply(30, 60);
-        refused[3] |= 5;
-        assert_eq!(lifetime(&refused, &known), None);
+        let holds = |seconds, is_known| Reply::Addresses { seconds, is_known };
+        assert_eq!(read_reply(&reply(300, 60), &known), holds(60, true));
+        assert_eq!(read_reply(&reply(30, 60), &known), holds(30, true));
+        assert_eq!(read_reply(&reply(30, u32::MAX), &known), holds(0, true));
+        assert_eq!(
+            read_reply(&reply(30, 60), &known[1..]),
+            holds(30, false),
+            "the system has found something else"
+        );
+        for (code, expected) in [(2, Reply::Unusable), (3, Reply::NoAddress), (5, Reply::Unusable)] {
+            let mut refused = reply(30, 60);
+            refused[3] |= code;
+            assert_eq!(read_reply(&refused, &known), expected, "{code}");
+        }
         let whole = reply(30, 60);
         for length in 0..whole.len() {
-            assert_eq!(lifetime(&whole[..length], &known), None, "cut at {length}");
+            let expected = if length < QUESTION { Reply::Unusable } else { Reply::NoAddress };
+            assert_eq!(read_reply(&whole[..length], &known), expected, "cut at {length}");
         }
     }
 
@@ -122,8 +168,7 @@ mod tests {
     proptest! {
         #[test]
         fn whatever_a_server_sends_is_read_without_harm(bytes in prop::collection::vec(any::<u8>(), 0..600)) {
-            let read = lifetime(&bytes, &addresses(&["192.0.2.7"]));
-            prop_assert!(read.is_none_or(|seconds| seconds <= u32::MAX / 2));
+            prop_assert!(is_sane(read_reply(&bytes, &addresses(&["192.0.2.7"]))));
         }
 
         #[test]
@@ -131,8 +176,7 @@ mod tests {
             let mut reply = reply(30, 60);
             let at = at % reply.len();
             reply[at] = byte;
-            let read = lifetime(&reply, &addresses(&["192.0.2.7"]));
-            prop_assert!(read.is_none_or(|seconds| seconds <= u32::MAX / 2));
+            prop_assert!(is_sane(read_reply(&reply, &addresses(&["192.0.2.7"]))));
         }
     }
 }
