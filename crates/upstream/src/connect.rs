@@ -175,7 +175,7 @@ impl Resolver {
                     return;
                 }
                 // A question or its reply was lost, or the server is busy.
-                Err(ttl::Unanswered) => sleep(pause).await,
+                Err(ttl::NoServerAnswered) => sleep(pause).await,
             }
             pause *= 2;
             let is_newest =

@@ -19,7 +19,7 @@ use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
-use tidegate_wire::dns::lookup::{Reply, question, read_reply};
+use tidegate_wire::dns::lookup::{NameReply, question, read_reply};
 use tidegate_wire::dns::{A, AAAA};
 use tokio::net::UdpSocket;
 use tokio::task::spawn_blocking;
@@ -55,7 +55,7 @@ struct ResolvConf {
 
 /// No server said anything of a name, so that asking again may help.
 #[derive(Debug)]
-pub(crate) struct Unanswered;
+pub(crate) struct NoServerAnswered;
 
 /// How long it holds that `name` has these addresses; `None`: the servers do not know it. What they do not confirm holds for
 /// `unconfirmed` at most.
@@ -63,7 +63,7 @@ pub(crate) async fn holds(
     name: &str,
     addresses: &[IpAddr],
     unconfirmed: Duration,
-) -> Result<Option<Duration>, Unanswered> {
+) -> Result<Option<Duration>, NoServerAnswered> {
     let settings = spawn_blocking(|| {
         let mut text = String::new();
         File::open(SETTINGS).ok()?.take(MAX_SETTINGS_BYTES).read_to_string(&mut text).ok()?;
@@ -75,28 +75,28 @@ pub(crate) async fn holds(
         let mut is_answered = true;
         for form in forms(name, &settings) {
             match ask_each(&settings.servers, &form, kind, addresses).await {
-                Reply::Addresses { seconds, is_known } => {
+                NameReply::Addresses { seconds, is_known } => {
                     let time = Duration::from_secs(seconds.into()).clamp(LEAST, MOST);
                     return Ok(Some(if is_known { time } else { time.min(unconfirmed) }));
                 }
-                Reply::NoAddress => {}
-                Reply::Unusable => is_answered = false,
+                NameReply::NoAddress => {}
+                NameReply::Unusable => is_answered = false,
             }
         }
-        if is_answered { Ok(None) } else { Err(Unanswered) }
+        if is_answered { Ok(None) } else { Err(NoServerAnswered) }
     };
-    timeout(PATIENCE_IN_ALL, asked).await.unwrap_or(Err(Unanswered))
+    timeout(PATIENCE_IN_ALL, asked).await.unwrap_or(Err(NoServerAnswered))
 }
 
 /// The first usable reply of the servers to a question.
-async fn ask_each(servers: &[IpAddr], name: &str, kind: u16, addresses: &[IpAddr]) -> Reply {
+async fn ask_each(servers: &[IpAddr], name: &str, kind: u16, addresses: &[IpAddr]) -> NameReply {
     for server in servers {
         match ask(*server, name, kind, addresses).await {
-            None | Some(Reply::Unusable) => {}
+            None | Some(NameReply::Unusable) => {}
             Some(reply) => return reply,
         }
     }
-    Reply::Unusable
+    NameReply::Unusable
 }
 
 fn read_settings(text: &str) -> ResolvConf {
@@ -138,12 +138,12 @@ fn forms(name: &str, settings: &ResolvConf) -> Vec<String> {
 }
 
 /// What a server says; `None`: nothing.
-async fn ask(server: IpAddr, name: &str, kind: u16, addresses: &[IpAddr]) -> Option<Reply> {
+async fn ask(server: IpAddr, name: &str, kind: u16, addresses: &[IpAddr]) -> Option<NameReply> {
     let any: IpAddr =
         if server.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     // Keyed by chance at each call.
     let [first, second, ..] = RandomState::new().hash_one(name).to_be_bytes();
-    let Some(question) = question([first, second], name, kind) else { return Some(Reply::NoAddress) };
+    let Some(question) = question([first, second], name, kind) else { return Some(NameReply::NoAddress) };
     let exchange = async {
         let socket = UdpSocket::bind(SocketAddr::new(any, 0)).await.ok()?;
         socket.connect(SocketAddr::new(server, PORT)).await.ok()?;

@@ -31,7 +31,7 @@ pub fn question(number: [u8; 2], name: &str, kind: u16) -> Option<Vec<u8>> {
 
 /// What a reply says of the name that was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reply {
+pub enum NameReply {
     /// It has addresses.
     Addresses {
         /// The shortest lifetime among the answers.
@@ -47,12 +47,12 @@ pub enum Reply {
 
 /// What `reply` says; `known` are the addresses that the caller has.
 #[must_use]
-pub fn read_reply(reply: &[u8], known: &[IpAddr]) -> Reply {
-    let Some((code, mut rest, answers)) = answers(reply) else { return Reply::Unusable };
+pub fn read_reply(reply: &[u8], known: &[IpAddr]) -> NameReply {
+    let Some((code, mut rest, answers)) = answers(reply) else { return NameReply::Unusable };
     match code {
         NO_ERROR => {}
-        NO_SUCH_NAME => return Reply::NoAddress,
-        _ => return Reply::Unusable,
+        NO_SUCH_NAME => return NameReply::NoAddress,
+        _ => return NameReply::Unusable,
     }
     let (mut least, mut has_address, mut is_known) = (u32::MAX, false, false);
     for _ in 0..answers {
@@ -63,7 +63,7 @@ pub fn read_reply(reply: &[u8], known: &[IpAddr]) -> Reply {
         is_known |= address.is_some_and(|address| known.contains(&address));
         least = least.min(seconds);
     }
-    if has_address { Reply::Addresses { seconds: least, is_known } } else { Reply::NoAddress }
+    if has_address { NameReply::Addresses { seconds: least, is_known } } else { NameReply::NoAddress }
 }
 
 /// The code of a reply, its answers and how many it says they are.
@@ -131,14 +131,14 @@ mod tests {
         reply
     }
 
-    fn is_sane(reply: Reply) -> bool {
-        !matches!(reply, Reply::Addresses { seconds, .. } if seconds > u32::MAX / 2)
+    fn is_sane(reply: NameReply) -> bool {
+        !matches!(reply, NameReply::Addresses { seconds, .. } if seconds > u32::MAX / 2)
     }
 
     #[test]
     fn the_shortest_lifetime_on_the_way_to_a_known_address_counts() {
         let known = addresses(&["192.0.2.7", "192.0.2.8"]);
-        let holds = |seconds, is_known| Reply::Addresses { seconds, is_known };
+        let holds = |seconds, is_known| NameReply::Addresses { seconds, is_known };
         assert_eq!(read_reply(&reply(300, 60), &known), holds(60, true));
         assert_eq!(read_reply(&reply(30, 60), &known), holds(30, true));
         assert_eq!(read_reply(&reply(30, u32::MAX), &known), holds(0, true));
@@ -147,14 +147,16 @@ mod tests {
             holds(30, false),
             "the system has found something else"
         );
-        for (code, expected) in [(2, Reply::Unusable), (3, Reply::NoAddress), (5, Reply::Unusable)] {
+        for (code, expected) in
+            [(2, NameReply::Unusable), (3, NameReply::NoAddress), (5, NameReply::Unusable)]
+        {
             let mut refused = reply(30, 60);
             refused[3] |= code;
             assert_eq!(read_reply(&refused, &known), expected, "{code}");
         }
         let whole = reply(30, 60);
         for length in 0..whole.len() {
-            let expected = if length < QUESTION { Reply::Unusable } else { Reply::NoAddress };
+            let expected = if length < QUESTION { NameReply::Unusable } else { NameReply::NoAddress };
             assert_eq!(read_reply(&whole[..length], &known), expected, "cut at {length}");
         }
     }
