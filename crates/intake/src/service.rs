@@ -23,7 +23,7 @@ use http::request::Parts as Head;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use serde_json::json;
 use tidegate_net::drain::Stage;
-use tidegate_net::http::{Body, Handle, Peer, Reply, RequestBody};
+use tidegate_net::http::{Body, Handle, HandleFuture, Peer, Reply, RequestBody};
 use tidegate_net::stats::Route;
 use tidegate_wire::problem::{MEDIA_TYPE, Problem};
 
@@ -73,7 +73,13 @@ const COMMIT: &str = "/v1/intake/commit";
 pub struct IntakeService(pub Arc<Intake>);
 
 impl Handle for IntakeService {
-    async fn handle(&self, request: Request<RequestBody>, peer: &Peer) -> Reply {
+    fn handle<'a>(&'a self, request: Request<RequestBody>, peer: &'a Peer) -> HandleFuture<'a> {
+        Box::pin(self.serve(request, peer))
+    }
+}
+
+impl IntakeService {
+    async fn serve(&self, request: Request<RequestBody>, peer: &Peer) -> Reply {
         let (head, body) = request.into_parts();
         let path = head.uri.path();
         let index = TEMPLATES.iter().skip(1).position(|known| *known == path).map_or(0, |place| place + 1);

@@ -13,7 +13,7 @@ use http::{HeaderValue, Request, Response, header};
 use tidegate_net::accept::Gate;
 use tidegate_net::buffers::Buffers;
 use tidegate_net::drain::{Drain, Stage};
-use tidegate_net::http::{Body, Handle, HttpConfig, Peer, Reply, RequestBody, Server};
+use tidegate_net::http::{Body, Handle, HandleFuture, HttpConfig, Peer, Reply, RequestBody, Server};
 use tidegate_net::listen::{ListenConfig, Listeners};
 use tidegate_net::permits::Permits;
 use tidegate_net::runtime::{Cores, available_cores};
@@ -22,12 +22,14 @@ use tidegate_net::stats::{Route, Stats};
 struct Hello;
 
 impl Handle for Hello {
-    async fn handle(&self, _request: Request<RequestBody>, _peer: &Peer) -> Reply {
-        let body = Bytes::from_static(br#"{"allowed":true,"remaining":99}"#);
-        let mut response = Response::new(Body::Full(body));
-        let json = HeaderValue::from_static("application/json");
-        response.headers_mut().insert(header::CONTENT_TYPE, json);
-        Reply::new(Route::new(1), response)
+    fn handle<'a>(&'a self, _request: Request<RequestBody>, _peer: &'a Peer) -> HandleFuture<'a> {
+        Box::pin(async move {
+            let body = Bytes::from_static(br#"{"allowed":true,"remaining":99}"#);
+            let mut response = Response::new(Body::Full(body));
+            let json = HeaderValue::from_static("application/json");
+            response.headers_mut().insert(header::CONTENT_TYPE, json);
+            Reply::new(Route::new(1), response)
+        })
     }
 }
 

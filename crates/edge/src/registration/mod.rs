@@ -31,7 +31,7 @@ use http::{HeaderValue, Method, Request, Response, StatusCode};
 use serde_json::{Value, json};
 use thiserror::Error;
 use tidegate_algorithms::document::{DocumentReader, Mistake};
-use tidegate_net::http::{Body, Handle, Peer, Reply, RequestBody};
+use tidegate_net::http::{Body, Handle, HandleFuture, Peer, Reply, RequestBody};
 use tidegate_net::stats::Route;
 use tidegate_wire::bodies::{UniqueJson, read};
 
@@ -128,7 +128,13 @@ struct RegistrationRefused(StatusCode, String);
 type RegistrationAnswer = Result<(StatusCode, Value), RegistrationRefused>;
 
 impl Handle for RegistrationApi {
-    async fn handle(&self, request: Request<RequestBody>, peer: &Peer) -> Reply {
+    fn handle<'a>(&'a self, request: Request<RequestBody>, peer: &'a Peer) -> HandleFuture<'a> {
+        Box::pin(self.serve(request, peer))
+    }
+}
+
+impl RegistrationApi {
+    async fn serve(&self, request: Request<RequestBody>, peer: &Peer) -> Reply {
         let (head, body) = request.into_parts();
         let (route, answer) = self.answer(&head, body, peer.address.ip().to_canonical()).await;
         // Invariant: there are fewer templates than a byte counts.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{Request, Response};
 use tidegate_certificates::HttpChallenges;
-use tidegate_net::http::{Body, GrpcCall, Handle, Peer, Reply, RequestBody};
+use tidegate_net::http::{Body, GrpcCall, Handle, HandleFuture, Peer, Reply, RequestBody};
 use tidegate_net::stats::Route as CountedRoute;
 
 use super::{Gateway, HttpsRules};
@@ -42,8 +42,8 @@ impl GatewayService {
     }
 }
 
-impl Handle for GatewayService {
-    async fn handle(&self, mut request: Request<RequestBody>, peer: &Peer) -> Reply {
+impl GatewayService {
+    async fn serve(&self, mut request: Request<RequestBody>, peer: &Peer) -> Reply {
         // Before the redirect: an authority asks by plain HTTP.
         if let Some(answer) = self.challenges.answer(request.uri().path()) {
             let mut reply = Response::new(Body::from(answer.to_string()));
@@ -72,6 +72,12 @@ impl Handle for GatewayService {
                 Reply::upgrade(counted, offer, head, |client| tunnel.run(client))
             }
         }
+    }
+}
+
+impl Handle for GatewayService {
+    fn handle<'a>(&'a self, request: Request<RequestBody>, peer: &'a Peer) -> HandleFuture<'a> {
+        Box::pin(self.serve(request, peer))
     }
 
     fn may_upgrade(&self) -> bool {

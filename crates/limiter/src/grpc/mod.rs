@@ -35,7 +35,7 @@ use http::request::Parts;
 use http::{HeaderValue, Method, Request, Response, header};
 use tidegate_access::tokens::{Scope, TokensInForce, bearer};
 use tidegate_net::drain::Drain;
-use tidegate_net::http::{Body, BodyError, GrpcCall, Handle, Peer, Reply, RequestBody};
+use tidegate_net::http::{Body, BodyError, GrpcCall, Handle, HandleFuture, Peer, Reply, RequestBody};
 use tidegate_net::stats::Route;
 use tidegate_wire::rls::{self, MAX_MESSAGE_BYTES, MAX_REQUEST_BYTES};
 
@@ -110,7 +110,13 @@ impl GrpcService {
 }
 
 impl Handle for GrpcService {
-    async fn handle(&self, request: Request<RequestBody>, peer: &Peer) -> Reply {
+    fn handle<'a>(&'a self, request: Request<RequestBody>, peer: &'a Peer) -> HandleFuture<'a> {
+        Box::pin(self.serve(request, peer))
+    }
+}
+
+impl GrpcService {
+    async fn serve(&self, request: Request<RequestBody>, peer: &Peer) -> Reply {
         let (head, body) = request.into_parts();
         // Calls of gRPC-Web have other bodies.
         let is_call = GrpcCall::of(&head.headers).is_some_and(|call| !call.is_web());

@@ -24,7 +24,7 @@ use tidegate_net::buffers::Buffers;
 use tidegate_net::clock::Clock;
 use tidegate_net::connection::{Peer, ServeConnection};
 use tidegate_net::drain::{Drain, Stage};
-use tidegate_net::http::{Answered, Handle, HttpConfig, Plain, Reply, RequestBody, Server, Unwritten};
+use tidegate_net::http::{Answered, Handle, HandleFuture, HttpConfig, Plain, RequestBody, Server, Unwritten};
 use tidegate_net::listen::{ListenConfig, Listeners};
 use tidegate_net::permits::Permits;
 use tidegate_net::stats::Stats;
@@ -116,8 +116,8 @@ fn a_denial_allocates_nothing() {
 struct Routes(Service);
 
 impl Handle for Routes {
-    async fn handle(&self, request: Request<RequestBody>, peer: &Peer) -> Reply {
-        self.0.answer(request, peer).await
+    fn handle<'a>(&'a self, request: Request<RequestBody>, peer: &'a Peer) -> HandleFuture<'a> {
+        Box::pin(async move { self.0.answer(request, peer).await })
     }
 
     fn answer_at_once(&self, request: &Plain<'_>, peer: &Peer, reply: Unwritten<'_>) -> Option<Answered> {

@@ -42,17 +42,16 @@ const REQUEST_BYTES: usize = 4 << 10;
 const SHORT_REPLY_BYTES: usize = 1 << 10;
 
 /// What all connections of a server share.
-#[derive(Debug)]
-pub(super) struct HttpServerParts<H> {
-    pub(super) handler: H,
+pub(super) struct HttpServerParts {
+    pub(super) handler: Box<dyn Handle>,
     pub(super) config: Arc<HttpConfig>,
     pub(super) protocol: http1::Builder,
     pub(super) gate: Gate,
 }
 
 /// What the requests of one connection share.
-pub(super) struct Connection<H> {
-    server: Arc<HttpServerParts<H>>,
+pub(super) struct Connection {
+    server: Arc<HttpServerParts>,
     activity: Arc<Activity>,
     peer: Peer,
     /// What is held for it, from when something is.
@@ -63,8 +62,8 @@ pub(super) struct Connection<H> {
     continuation: Mutex<Option<Continuation>>,
 }
 
-impl<H: Handle> Connection<H> {
-    pub(super) fn new(server: Arc<HttpServerParts<H>>, activity: Arc<Activity>, peer: Peer) -> Self {
+impl Connection {
+    pub(super) fn new(server: Arc<HttpServerParts>, activity: Arc<Activity>, peer: Peer) -> Self {
         let (account, outbox) = (OnceLock::new(), OnceLock::new());
         Self { server, activity, peer, account, outbox, continuation: Mutex::new(None) }
     }

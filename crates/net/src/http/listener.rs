@@ -12,14 +12,13 @@ use std::future::Future;
 
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::Handle;
 use super::server::{Begins, Server};
 use crate::accept::{Gate, Held};
 use crate::connection::{Peer, ServeConnection, serve};
 use crate::listen::Listeners;
 use crate::runtime::Cores;
 
-impl<H: Handle> Server<H> {
+impl Server {
     /// Serves `listeners` until the drain ends: socket `i` on core `i`.
     pub fn start(&self, cores: &Cores, listeners: Listeners) {
         serve(self, cores, listeners);
@@ -32,7 +31,7 @@ impl<H: Handle> Server<H> {
     }
 }
 
-impl<H: Handle> ServeConnection for Server<H> {
+impl ServeConnection for Server {
     fn gate(&self) -> &Gate {
         self.gate()
     }
@@ -53,15 +52,10 @@ impl<H: Handle> ServeConnection for Server<H> {
 }
 
 /// A server whose clients speak HTTP/2 from the first byte.
-struct Http2Only<H>(Server<H>);
+#[derive(Clone)]
+struct Http2Only(Server);
 
-impl<H> Clone for Http2Only<H> {
-    fn clone(&self) -> Self {
-        Self(self.0.clone())
-    }
-}
-
-impl<H: Handle> ServeConnection for Http2Only<H> {
+impl ServeConnection for Http2Only {
     fn gate(&self) -> &Gate {
         self.0.gate()
     }

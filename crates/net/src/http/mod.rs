@@ -70,6 +70,7 @@ mod through_hyper;
 mod upgrade;
 
 use std::future::Future;
+use std::pin::Pin;
 
 pub use body::{BodyError, RequestBody};
 pub use config::{BodyPace, HttpConfig, MinimumRate};
@@ -84,6 +85,9 @@ pub use crate::connection::Peer;
 
 use http::Request;
 
+/// A reply to come. It is in a box, so that what serves connections is compiled once, and what answers requests with its service.
+pub type HandleFuture<'a> = Pin<Box<dyn Future<Output = Reply> + Send + 'a>>;
+
 /// A service: it answers requests.
 ///
 /// One value serves all connections of all cores; it is dropped when the last of them ends. The
@@ -91,7 +95,7 @@ use http::Request;
 /// must come back on drop.
 pub trait Handle: Send + Sync + 'static {
     /// Answers one request. Every outcome is a reply; an error page is one too.
-    fn handle(&self, request: Request<RequestBody>, peer: &Peer) -> impl Future<Output = Reply> + Send;
+    fn handle<'a>(&'a self, request: Request<RequestBody>, peer: &'a Peer) -> HandleFuture<'a>;
 
     /// Whether a request for this path is answered when the connection limit is reached.
     fn is_operational(&self, path: &str) -> bool {

@@ -1,5 +1,6 @@
 //! One server: its handler, its bounds, and which way a connection goes.
 
+use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 
@@ -28,21 +29,21 @@ pub(super) enum Begins {
 }
 
 /// An HTTP server for one service; clones share it.
-#[derive(Debug)]
-pub struct Server<H> {
-    pub(super) shared: Arc<HttpServerParts<H>>,
+#[derive(Clone)]
+pub struct Server {
+    pub(super) shared: Arc<HttpServerParts>,
 }
 
-impl<H> Clone for Server<H> {
-    fn clone(&self) -> Self {
-        Self { shared: Arc::clone(&self.shared) }
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server").field("config", &self.shared.config).finish_non_exhaustive()
     }
 }
 
-impl<H: Handle> Server<H> {
+impl Server {
     /// A server for `handler`, bounded by `config` and `gate`.
     #[must_use]
-    pub fn new(handler: H, config: HttpConfig, gate: Gate) -> Self {
+    pub fn new(handler: impl Handle, config: HttpConfig, gate: Gate) -> Self {
         let mut protocol = http1::Builder::new();
         protocol
             // `DeadlineIo` times the head; the header of `http.rs` says why.
@@ -51,7 +52,8 @@ impl<H: Handle> Server<H> {
             .max_buf_size(config.max_head_bytes.max(SMALLEST_BUFFER))
             // One buffer per reply: for short bodies a copy is cheaper than a second slice.
             .writev(false);
-        Self { shared: Arc::new(HttpServerParts { handler, config: Arc::new(config), protocol, gate }) }
+        let (handler, config) = (Box::new(handler), Arc::new(config));
+        Self { shared: Arc::new(HttpServerParts { handler, config, protocol, gate }) }
     }
 
     pub(super) fn gate(&self) -> &Gate {
@@ -66,7 +68,7 @@ impl<H: Handle> Server<H> {
         peer: Peer,
         begins: Begins,
         held: Held,
-    ) -> impl Future<Output = ()> + Send + 'static + use<S, H>
+    ) -> impl Future<Output = ()> + Send + 'static + use<S>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {

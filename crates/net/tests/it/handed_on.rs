@@ -10,7 +10,7 @@ use http::{Request, Response};
 use tidegate_net::accept::Gate;
 use tidegate_net::buffers::Buffers;
 use tidegate_net::drain::{Drain, DrainTiming, Drained, Stage};
-use tidegate_net::http::{Body, Handle, HttpConfig, Peer, Reply, RequestBody, Server};
+use tidegate_net::http::{Body, Handle, HandleFuture, HttpConfig, Peer, Reply, RequestBody, Server};
 use tidegate_net::listen::{ListenConfig, Listeners};
 use tidegate_net::permits::Permits;
 use tidegate_net::runtime::Cores;
@@ -22,8 +22,8 @@ use crate::common::{PATIENCE, connect, request};
 struct Named(&'static str);
 
 impl Handle for Named {
-    async fn handle(&self, _request: Request<RequestBody>, _peer: &Peer) -> Reply {
-        Reply::new(Route::new(1), Response::new(Body::from(self.0)))
+    fn handle<'a>(&'a self, _request: Request<RequestBody>, _peer: &'a Peer) -> HandleFuture<'a> {
+        Box::pin(async move { Reply::new(Route::new(1), Response::new(Body::from(self.0))) })
     }
 }
 

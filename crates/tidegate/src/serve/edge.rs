@@ -68,9 +68,9 @@ pub struct EdgeApp {
     cores: Cores,
     drain: Drain,
     listener: (Arc<EdgeListener>, Listeners),
-    api: (Server<RegistrationApi>, Listeners),
+    api: (Server, Listeners),
     registry: Arc<Registry>,
-    operator: (Server<OperatorPages>, Listeners),
+    operator: (Server, Listeners),
 }
 
 impl EdgeApp {

@@ -76,7 +76,7 @@ struct Names {
 /// The registration API, bound.
 #[derive(Debug)]
 struct Api {
-    server: Server<RegistrationApi>,
+    server: Server,
     sockets: Listeners,
     stats: Arc<Stats>,
     registry: Arc<Registry>,

@@ -18,7 +18,7 @@ use tidegate_net::accept::Gate;
 use tidegate_net::buffers::Buffers;
 use tidegate_net::clock::Clock;
 use tidegate_net::drain::{Drain, DrainTiming, Drained, Stage};
-use tidegate_net::http::{Body, Handle, HttpConfig, Peer, Reply, RequestBody, Server};
+use tidegate_net::http::{Body, Handle, HandleFuture, HttpConfig, Peer, Reply, RequestBody, Server};
 use tidegate_net::listen::{ListenConfig, Listeners};
 use tidegate_net::permits::Permits;
 use tidegate_net::runtime::{Cores, available_cores};
@@ -44,8 +44,8 @@ pub struct GatewayApp {
     cores: Cores,
     drain: Drain,
     gateway: Arc<Gateway>,
-    proxy: (Server<GatewayService>, Listeners),
-    operator: (Server<OperatorPages>, Listeners),
+    proxy: (Server, Listeners),
+    operator: (Server, Listeners),
 }
 
 impl GatewayApp {
@@ -126,13 +126,15 @@ pub(super) const OPERATOR_TEMPLATES: &[&str] = &["other"];
 pub(super) struct OperatorPages(pub(super) Operator);
 
 impl Handle for OperatorPages {
-    async fn handle(&self, request: Request<RequestBody>, _peer: &Peer) -> Reply {
-        let page = self.0.answer(&request).map(|(_, page)| page);
-        let response = page.unwrap_or_else(|| {
-            let mut missing = Response::new(Body::from("there are /livez, /readyz and /metrics\n"));
-            *missing.status_mut() = StatusCode::NOT_FOUND;
-            missing
-        });
-        Reply::new(Route::OTHER, response)
+    fn handle<'a>(&'a self, request: Request<RequestBody>, _peer: &'a Peer) -> HandleFuture<'a> {
+        Box::pin(async move {
+            let page = self.0.answer(&request).map(|(_, page)| page);
+            let response = page.unwrap_or_else(|| {
+                let mut missing = Response::new(Body::from("there are /livez, /readyz and /metrics\n"));
+                *missing.status_mut() = StatusCode::NOT_FOUND;
+                missing
+            });
+            Reply::new(Route::OTHER, response)
+        })
     }
 }

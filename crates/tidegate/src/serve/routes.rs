@@ -6,7 +6,7 @@ use http::{HeaderValue, Request};
 use tidegate_access::routes::{Api, ApiRoutes};
 use tidegate_admin::{Operator, TEMPLATES as OPERATOR_TEMPLATES};
 use tidegate_limiter::http::Service;
-use tidegate_net::http::{Answered, Handle, Peer, Plain, Reply, RequestBody, Unwritten};
+use tidegate_net::http::{Answered, Handle, HandleFuture, Peer, Plain, Reply, RequestBody, Unwritten};
 use tidegate_net::stats::Route;
 
 use super::trace::{TRACEPARENT, log};
@@ -66,13 +66,15 @@ impl Routes {
 }
 
 impl Handle for Routes {
-    async fn handle(&self, request: Request<RequestBody>, peer: &Peer) -> Reply {
-        let method = request.method().clone();
-        let parent = request.headers().get(TRACEPARENT).cloned();
-        let reply = self.answer(request, peer).await;
-        let parent = || parent.as_ref().map(HeaderValue::as_bytes);
-        log(method.as_str(), parent, reply.response.status(), self.template(reply.route), peer);
-        reply
+    fn handle<'a>(&'a self, request: Request<RequestBody>, peer: &'a Peer) -> HandleFuture<'a> {
+        Box::pin(async move {
+            let method = request.method().clone();
+            let parent = request.headers().get(TRACEPARENT).cloned();
+            let reply = self.answer(request, peer).await;
+            let parent = || parent.as_ref().map(HeaderValue::as_bytes);
+            log(method.as_str(), parent, reply.response.status(), self.template(reply.route), peer);
+            reply
+        })
     }
 
     fn is_operational(&self, path: &str) -> bool {

@@ -100,13 +100,13 @@ impl<'a> Door<'a> {
     ///
     /// # Errors
     /// When the address cannot be had.
-    pub fn http<H: Handle + fmt::Debug>(
+    pub fn http(
         &mut self,
         listener: Listener,
         address: SocketAddr,
         templates: &[&str],
-        handler: H,
-    ) -> Result<HttpService<H>, StartError> {
+        handler: impl Handle,
+    ) -> Result<HttpService, StartError> {
         let listeners = self.listeners(listener, address)?;
         let gate = self.gate(templates);
         let stats = Arc::clone(&gate.stats);
@@ -173,14 +173,14 @@ pub(super) fn tls_of(tls: &[Secured], listener: Listener) -> Option<Tls> {
 
 /// A server of HTTP, bound.
 #[derive(Debug)]
-pub struct HttpService<H> {
+pub struct HttpService {
     listener: Listener,
-    server: Server<H>,
+    server: Server,
     listeners: Listeners,
     stats: Arc<Stats>,
 }
 
-impl<H> HttpService<H> {
+impl HttpService {
     /// Where it listens, with the real port.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
@@ -188,7 +188,7 @@ impl<H> HttpService<H> {
     }
 }
 
-impl<H: Handle + fmt::Debug> BoundService for HttpService<H> {
+impl BoundService for HttpService {
     fn counted(&self, servers: Servers) -> Servers {
         servers.with(self.listener.server(), Arc::clone(&self.stats))
     }

@@ -23,7 +23,7 @@ use tidegate_admin::api::documents::{self, Resource, routes_of};
 use tidegate_algorithms::document::{DocumentReader, Mistake};
 use tidegate_control::{Change, Configuration, Kind, Origin, Parts, Service, Services, SetAside, Snapshot};
 use tidegate_net::drain::Stage;
-use tidegate_net::http::{Body, Handle, Peer, Reply, RequestBody};
+use tidegate_net::http::{Body, Handle, HandleFuture, Peer, Reply, RequestBody};
 use tidegate_net::stats::Route;
 
 // 1. What it brings to the configuration: its tables of the file, its listener, and what serves it.
@@ -186,14 +186,16 @@ struct State {
 struct GreetingHandle(Arc<State>);
 
 impl Handle for GreetingHandle {
-    async fn handle(&self, request: Request<RequestBody>, _: &Peer) -> Reply {
-        let set = self.0.in_force.lock().unwrap().clone();
-        let Some((text, _)) = set.in_force.get(request.uri().path().trim_start_matches('/')) else {
-            return Reply::refusal(StatusCode::NOT_FOUND, "there is no such greeting");
-        };
-        self.0.said.fetch_add(1, Relaxed);
-        let marks = "!".repeat(set.layer.marks);
-        Reply::new(Route::new(1), Response::new(Body::from(format!("{text}{marks}"))))
+    fn handle<'a>(&'a self, request: Request<RequestBody>, _: &'a Peer) -> HandleFuture<'a> {
+        Box::pin(async move {
+            let set = self.0.in_force.lock().unwrap().clone();
+            let Some((text, _)) = set.in_force.get(request.uri().path().trim_start_matches('/')) else {
+                return Reply::refusal(StatusCode::NOT_FOUND, "there is no such greeting");
+            };
+            self.0.said.fetch_add(1, Relaxed);
+            let marks = "!".repeat(set.layer.marks);
+            Reply::new(Route::new(1), Response::new(Body::from(format!("{text}{marks}"))))
+        })
     }
 }
 

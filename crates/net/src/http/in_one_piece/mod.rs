@@ -38,7 +38,7 @@ use crate::http::connection::Connection;
 use crate::http::deadline::DeadlineIo;
 use crate::http::encode::Unwritten;
 use crate::http::preface::{PREFACE, may_become_preface};
-use crate::http::{Body, BoxError, Handle, RequestBody};
+use crate::http::{Body, BoxError, RequestBody};
 
 /// How the short way ends.
 #[derive(Debug, PartialEq, Eq)]
@@ -52,14 +52,13 @@ pub(super) enum ShortWayEnd {
 }
 
 /// Serves requests that arrive whole until the connection ends or one does not.
-pub(super) async fn serve<S, H>(
+pub(super) async fn serve<S>(
     io: &mut DeadlineIo<S>,
-    connection: &Connection<H>,
+    connection: &Connection,
     sweep: &mut Sweep,
 ) -> ShortWayEnd
 where
     S: AsyncRead + AsyncWrite + Unpin,
-    H: Handle,
 {
     match exchange(io, connection, sweep).await {
         Ok(end) => end,
@@ -70,14 +69,13 @@ where
     }
 }
 
-async fn exchange<S, H>(
+async fn exchange<S>(
     io: &mut DeadlineIo<S>,
-    connection: &Connection<H>,
+    connection: &Connection,
     sweep: &mut Sweep,
 ) -> Result<ShortWayEnd, BoxError>
 where
     S: AsyncRead + AsyncWrite + Unpin,
-    H: Handle,
 {
     let (mut input, mut output) = (Input { bytes: Bytes::new(), opening: true }, Vec::new());
     loop {
@@ -121,16 +119,15 @@ where
 }
 
 /// Has the service answer, and puts its reply behind `output`; false if that was the last one.
-async fn respond<S, H>(
+async fn respond<S>(
     io: &mut DeadlineIo<S>,
     input: &mut Bytes,
     output: &mut Vec<u8>,
-    connection: &Connection<H>,
+    connection: &Connection,
     request: Request<RequestBody>,
 ) -> Result<bool, BoxError>
 where
     S: AsyncRead + AsyncWrite + Unpin,
-    H: Handle,
 {
     let Some(reply) = answer(io, input, output, connection, request).await? else { return Ok(false) };
     let closes = reply.headers().get(header::CONNECTION).is_some_and(|value| value == "close");
@@ -158,16 +155,15 @@ where
 
 /// Has the service answer; `None` if the client left and that took long. Replies to earlier requests do not wait
 /// for one that takes its time.
-async fn answer<S, H>(
+async fn answer<S>(
     io: &mut DeadlineIo<S>,
     input: &mut Bytes,
     output: &mut Vec<u8>,
-    connection: &Connection<H>,
+    connection: &Connection,
     request: Request<RequestBody>,
 ) -> io::Result<Option<Response<Body>>>
 where
     S: AsyncRead + AsyncWrite + Unpin,
-    H: Handle,
 {
     let mut answer = std::pin::pin!(connection.answer(request));
     if let Poll::Ready((reply, _)) = poll_once(answer.as_mut()).await {
@@ -193,17 +189,16 @@ enum Next {
 /// Waits for input, and answers of it what can be answered at once. A request that began is not waited
 /// for here: its rest is hyper's to time. Half of an HTTP/2 preface is, because hyper would take it for
 /// a request.
-fn poll_more<S, H>(
+fn poll_more<S>(
     io: &mut DeadlineIo<S>,
     input: &mut Input,
     output: &mut Vec<u8>,
-    connection: &Connection<H>,
+    connection: &Connection,
     sweep: &mut Sweep,
     cx: &mut Context<'_>,
 ) -> Poll<io::Result<Next>>
 where
     S: AsyncRead + AsyncWrite + Unpin,
-    H: Handle,
 {
     if input.bytes.len() > READ_BYTES {
         return Poll::Ready(Ok(Next::HandOver));
@@ -232,7 +227,7 @@ where
 
 /// Answers the requests that `read` begins with, as far as the service does so at once; how many bytes
 /// they take.
-fn answer_at_once<H: Handle>(connection: &Connection<H>, read: &[u8], output: &mut Vec<u8>) -> usize {
+fn answer_at_once(connection: &Connection, read: &[u8], output: &mut Vec<u8>) -> usize {
     let mut answered = 0;
     while answered < read.len() && output.len() < WRITE_BYTES {
         let next =

@@ -45,10 +45,10 @@ use super::outbox::{Outbox, PIECE_BYTES};
 use super::turn::{Collect, MAX_STREAMS, Turn};
 use crate::clock::monotonic;
 use crate::drain::Stage;
+use crate::http::HttpConfig;
 use crate::http::activity::Activity;
 use crate::http::connection::Connection;
 use crate::http::deadline::DeadlineIo;
-use crate::http::{Handle, HttpConfig};
 use crate::stats::Cut;
 
 const MAX_PENDING_RESETS: usize = 20;
@@ -80,7 +80,7 @@ fn builder(executor: Collect, config: &HttpConfig, may_upgrade: bool) -> http2::
     builder
 }
 
-impl<H: Handle> Connection<H> {
+impl Connection {
     /// Serves HTTP/2, until the connection ends.
     pub(in crate::http) async fn serve_http2<S>(self, io: DeadlineIo<S>)
     where

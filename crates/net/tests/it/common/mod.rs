@@ -20,8 +20,8 @@ use tidegate_net::buffers::Buffers;
 use tidegate_net::clock::monotonic;
 use tidegate_net::drain::{Drain, DrainTiming, Drained, Stage};
 use tidegate_net::http::{
-    Answered, Body, Handle, HttpConfig, Peer, Plain, Reply, RequestBody, Server, Unwritten, UpgradeOffer,
-    Upgraded,
+    Answered, Body, Handle, HandleFuture, HttpConfig, Peer, Plain, Reply, RequestBody, Server, Unwritten,
+    UpgradeOffer, Upgraded,
 };
 use tidegate_net::listen::{ListenConfig, Listeners};
 use tidegate_net::permits::Permits;
@@ -49,8 +49,8 @@ pub struct Routes {
     upgrades: bool,
 }
 
-impl Handle for Routes {
-    async fn handle(&self, mut request: Request<RequestBody>, peer: &Peer) -> Reply {
+impl Routes {
+    async fn serve(&self, mut request: Request<RequestBody>, peer: &Peer) -> Reply {
         let path = request.uri().path().to_owned();
         let body = match path.as_str() {
             "/echo" => match request.into_body().bytes(BODY_LIMIT).await {
@@ -87,6 +87,12 @@ impl Handle for Routes {
             _ => Body::from("ok"),
         };
         Reply::new(Route::new(1), Response::new(body))
+    }
+}
+
+impl Handle for Routes {
+    fn handle<'a>(&'a self, request: Request<RequestBody>, peer: &'a Peer) -> HandleFuture<'a> {
+        Box::pin(self.serve(request, peer))
     }
 
     fn is_operational(&self, path: &str) -> bool {
@@ -247,7 +253,7 @@ impl TestServer {
         Self::start_with(options, Server::start_http2)
     }
 
-    fn start_with(options: Options, serve: fn(&Server<Routes>, &Cores, Listeners)) -> Self {
+    fn start_with(options: Options, serve: fn(&Server, &Cores, Listeners)) -> Self {
         let sockets = NonZeroUsize::new(options.cores).unwrap();
         let cores = Cores::start(sockets).unwrap();
         let listeners = Listeners::bind(&ListenConfig { sockets, ..options.listen }).unwrap();

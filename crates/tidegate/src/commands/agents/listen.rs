@@ -34,7 +34,9 @@ use tidegate_access::tokens::bearer;
 use tidegate_net::accept::Gate;
 use tidegate_net::buffers::Buffers;
 use tidegate_net::drain::{Drain, Stage};
-use tidegate_net::http::{Body, BodyPace, Handle, HttpConfig, MinimumRate, Peer, Reply, RequestBody, Server};
+use tidegate_net::http::{
+    Body, BodyPace, Handle, HandleFuture, HttpConfig, MinimumRate, Peer, Reply, RequestBody, Server,
+};
 use tidegate_net::listen::{ListenConfig, Listeners};
 use tidegate_net::permits::Permits;
 use tidegate_net::runtime::Cores;
@@ -176,18 +178,20 @@ impl From<AgentRefusal> for DoorRefusal {
 }
 
 impl Handle for AgentDoor {
-    async fn handle(&self, request: Request<RequestBody>, _peer: &Peer) -> Reply {
-        let (head, body) = request.into_parts();
-        match self.answer(&head, body).await {
-            Ok(body) => {
-                let mut response = Response::new(body);
-                let json = HeaderValue::from_static("application/json");
-                response.headers_mut().insert(CONTENT_TYPE, json);
-                Reply::new(Route::OTHER, response)
+    fn handle<'a>(&'a self, request: Request<RequestBody>, _peer: &'a Peer) -> HandleFuture<'a> {
+        Box::pin(async move {
+            let (head, body) = request.into_parts();
+            match self.answer(&head, body).await {
+                Ok(body) => {
+                    let mut response = Response::new(body);
+                    let json = HeaderValue::from_static("application/json");
+                    response.headers_mut().insert(CONTENT_TYPE, json);
+                    Reply::new(Route::OTHER, response)
+                }
+                // Its body may not have been read.
+                Err(DoorRefusal(status, reason)) => Reply::refusal(status, reason).last(),
             }
-            // Its body may not have been read.
-            Err(DoorRefusal(status, reason)) => Reply::refusal(status, reason).last(),
-        }
+        })
     }
 }
 
