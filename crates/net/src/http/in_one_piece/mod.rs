@@ -2,8 +2,8 @@
 //!
 //! Nearly every request to a decision service is one small segment. Such a request is read into a
 //! buffer on the stack, parsed once (httparse, the parser below hyper too), answered by the same
-//! [`Handle`] and written in one piece: from the stack if the service can do that at once
-//! ([`Handle::answer_at_once`]), else in hyper's types. An idle connection on this path owns no buffer
+//! [`Handle`](super::Handle) and written in one piece: from the stack if the service can do that at once
+//! ([`answer_at_once`](super::Handle::answer_at_once)), else in hyper's types. An idle connection on this path owns no buffer
 //! at all.
 //!
 //! Only what is beyond doubt stays here (see [`plain`]). Anything else - a head in two segments, a chunked

@@ -1,4 +1,4 @@
-//! HTTP/2 for the same [`Handle`]: one connection, many requests at once, every one of them bounded.
+//! HTTP/2 for the same [`Handle`](crate::http::Handle): one connection, many requests at once, every one of them bounded.
 //!
 //! | bound | value | what the client sees |
 //! |---|---|---|
