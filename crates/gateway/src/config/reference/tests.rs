@@ -38,6 +38,10 @@ fn around(list: &str, path: &str) -> Value {
         "cors" => document["cors"] = json!({"origins": ["https://a.example"]}),
         "canary" => document["canary"] = json!({"upstream": "b", "percent": 1}),
         "mirror" => document["mirror"] = json!({"upstream": "b"}),
+        "tls" => {
+            document["servers"] = json!([{"url": "https://a:1"}]);
+            document["tls"] = json!({});
+        }
         "jwt" => {
             document["auth"] = json!("jwt");
             document["jwt"] = json!({"issuer": "a", "keys_url": "http://a.example/keys"});
