@@ -6,8 +6,8 @@
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-run: ## builds, then starts everything on embedded defaults; Ctrl-C drains and stops it
-	cargo run --release --locked --package tidegate -- serve
+run: ## builds for a first look, then starts everything on embedded defaults; Ctrl-C drains and stops it
+	cargo run --profile quick --locked --package tidegate -- serve
 
 test: setup lint ## everything that CI runs: installs what is missing, all checks, all tests
 	cargo xtask deny

@@ -70,7 +70,7 @@ fn make_run_is_one_call_of_cargo_where_nothing_is_installed() {
     for name in ["MAKEFLAGS", "MFLAGS", "MAKELEVEL"] {
         make.env_remove(name);
     }
-    assert_eq!(printed(&mut make), "cargo run --release --locked --package tidegate -- serve\n");
+    assert_eq!(printed(&mut make), "cargo run --profile quick --locked --package tidegate -- serve\n");
 }
 
 #[test]

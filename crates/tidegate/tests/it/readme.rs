@@ -32,10 +32,10 @@ done
 "#;
 /// What `cargo run` of the Makefile does when all is built: the binary is where it has put it, and runs.
 const CARGO: &str = r#"#!/bin/sh
-[ "$*" = "run --release --locked --package tidegate -- serve" ] || exit 9
-mkdir -p target/release
-ln -s "${0%/*}/tidegate-that-was-built" target/release/tidegate
-exec target/release/tidegate serve
+[ "$*" = "run --profile quick --locked --package tidegate -- serve" ] || exit 9
+mkdir -p target/quick
+ln -s "${0%/*}/tidegate-that-was-built" target/quick/tidegate
+exec target/quick/tidegate serve
 "#;
 
 /// The fenced block that follows `marker` on a page.
