@@ -134,6 +134,42 @@ impl AgentShare {
     }
 }
 
+/// Connections that the server ended between two requests, and requests that went out again for that. None of them is an
+/// error: a server may do so at any time (RFC 9112, 9.3.1; RFC 9113, 6.8).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServerCloses {
+    /// By a GOAWAY (HTTP/2).
+    pub goaway: u64,
+    /// By closing a kept connection, after a reply and without a byte of the next one.
+    pub idle: u64,
+    /// Requests that had been given to such a connection, and went out again on a new one with their planned start.
+    pub repeated: u64,
+}
+
+impl ServerCloses {
+    /// Whether the server ended no connection so.
+    #[must_use]
+    pub fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Adds the counts of another thread, process or step.
+    pub fn add(&mut self, other: &Self) {
+        self.goaway += other.goaway;
+        self.idle += other.idle;
+        self.repeated += other.repeated;
+    }
+
+    /// The counts as a clause, without its full stop.
+    #[must_use]
+    pub fn in_words(&self) -> String {
+        format!(
+            "{} kept connections by closing them, {} by GOAWAY; {} requests were sent again",
+            self.idle, self.goaway, self.repeated
+        )
+    }
+}
+
 /// A histogram in microseconds with 3 significant digits, 1 us to 1 hour.
 pub type Latency = Histogram<u64>;
 
@@ -156,6 +192,8 @@ pub struct Measurement {
     pub denied: u64,
     /// Errors by class.
     pub errors: BTreeMap<ErrorClass, u64>,
+    /// Connections that the server ended between two requests: no errors.
+    pub closes: ServerCloses,
     /// Replies by status code.
     pub statuses: BTreeMap<u16, u64>,
     /// Response time of good replies, from the planned send.
@@ -199,6 +237,7 @@ impl Measurement {
             good: 0,
             denied: 0,
             errors: BTreeMap::new(),
+            closes: ServerCloses::default(),
             statuses: BTreeMap::new(),
             response: latency(),
             service: latency(),

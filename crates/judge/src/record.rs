@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use tidegate_algorithms::stats::{little, mean};
 
 use crate::measurement::{
-    AgentShare, Bucket, ErrorClass, GeneratorLoad, Latency, Loop, Measurement, StepPlan,
+    AgentShare, Bucket, ErrorClass, GeneratorLoad, Latency, Loop, Measurement, ServerCloses, StepPlan,
 };
 use crate::threshold::Metric;
 
@@ -150,6 +150,10 @@ pub struct StepRecord {
     pub denied: u64,
     /// Errors by class.
     pub errors: BTreeMap<ErrorClass, u64>,
+    /// Connections that the server ended between two requests, and requests that went out again for that; not there
+    /// when there were none.
+    #[serde(default, skip_serializing_if = "ServerCloses::is_none")]
+    pub closes: ServerCloses,
     /// Replies by status.
     pub statuses: BTreeMap<u16, u64>,
     /// Good replies per second.
@@ -203,6 +207,7 @@ impl StepRecord {
             good: m.good,
             denied: m.denied,
             errors: m.errors.clone(),
+            closes: m.closes,
             statuses: m.statuses.clone(),
             throughput: rate(m),
             response: LatencySummary::of(&m.response),

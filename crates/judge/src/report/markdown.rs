@@ -10,6 +10,7 @@ use super::{LevelRow, Report};
 use crate::diagnose::CauseName;
 use crate::discover::zones::Zone;
 use crate::discover::{Bound, Capacity};
+use crate::measurement::ServerCloses;
 use crate::record::StepRecord;
 
 /// Writes the report as Markdown.
@@ -256,6 +257,16 @@ pub fn error_totals(steps: &[StepRecord]) -> Vec<(String, u64)> {
     totals
 }
 
+/// What the server ended between two requests, over all steps; nothing to say where it ended nothing.
+#[must_use]
+pub fn closes_sentence(steps: &[StepRecord]) -> Option<String> {
+    let mut sum = ServerCloses::default();
+    for step in steps {
+        sum.add(&step.closes);
+    }
+    (!sum.is_none()).then(|| format!("Between two requests the server ended {}: no errors.", sum.in_words()))
+}
+
 fn errors(report: &Report, out: &mut String) -> std::fmt::Result {
     writeln!(out, "\n## Errors by class\n")?;
     let totals = error_totals(&report.steps);
@@ -264,6 +275,9 @@ fn errors(report: &Report, out: &mut String) -> std::fmt::Result {
     }
     for (class, n) in totals {
         writeln!(out, "- {class}: {}", count(n as f64))?;
+    }
+    if let Some(sentence) = closes_sentence(&report.steps) {
+        writeln!(out, "\n{sentence}")?;
     }
     Ok(())
 }

@@ -14,7 +14,8 @@ use crate::record::{Refusal, StepRecord};
 use crate::report::Report;
 use crate::report::format::{count, percent, time};
 use crate::report::markdown::{
-    capacity_sentence, cores_sentence, error_totals, knee_sentence, pinned_words, shown, zone_name,
+    capacity_sentence, closes_sentence, cores_sentence, error_totals, knee_sentence, pinned_words, shown,
+    zone_name,
 };
 
 /// One line for step `number`, counted from 1.
@@ -96,6 +97,9 @@ fn write(report: &Report, out: &mut String) -> std::fmt::Result {
     cause(report, out)?;
     for (class, n) in error_totals(&report.steps) {
         writeln!(out, "Errors {class}: {}.", count(n as f64))?;
+    }
+    if let Some(sentence) = closes_sentence(&report.steps) {
+        writeln!(out, "{sentence}")?;
     }
     for gate in report.gates.iter().filter(|g| !g.passed) {
         writeln!(out, "Gate ({}) FAILED: {} ({}).", gate.id, gate.rule, gate.detail)?;

@@ -273,6 +273,27 @@ fn data(dom: &str, name: &str) -> String {
 
 /// Seven digits a second, minutes, and every class of error: no label and no mark leaves its chart.
 #[test]
+fn closes_of_the_server_are_told_apart_from_errors_in_every_form() {
+    use crate::measurement::ServerCloses;
+    let mut report = sample();
+    let said = "Between two requests the server ended";
+    assert!(!summary(&report).contains(said) && !html::html(&report).contains(said));
+    assert!(!report.to_json().unwrap().contains("closes"), "absent where there was none");
+    let errors: u64 = report.steps.iter().map(StepRecord::error_count).sum();
+    report.steps[0].closes = ServerCloses { goaway: 1, idle: 20, repeated: 3 };
+    report.steps[1].closes = ServerCloses { goaway: 0, idle: 2, repeated: 2 };
+    let whole = format!(
+        "{said} 22 kept connections by closing them, 1 by GOAWAY; 5 requests were sent again: no errors."
+    );
+    for text in [summary(&report), markdown(&report), html::html(&report)] {
+        assert!(text.contains(&whole), "{text}");
+    }
+    assert_eq!(report.steps.iter().map(StepRecord::error_count).sum::<u64>(), errors);
+    let text = report.to_json().unwrap();
+    assert_eq!(Report::from_json(&text).unwrap(), report);
+}
+
+#[test]
 fn charts_of_large_figures_are_not_clipped() {
     use crate::measurement::ErrorClass as E;
     let mut report = sample();

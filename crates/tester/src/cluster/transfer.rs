@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use tidegate_judge::measurement::{
-    Bucket, ErrorClass, GeneratorLoad, Latency, Measurement, StepPlan, latency,
+    Bucket, ErrorClass, GeneratorLoad, Latency, Measurement, ServerCloses, StepPlan, latency,
 };
 
 /// A measurement on its way to the parent.
@@ -22,6 +22,7 @@ pub(super) struct Transfer {
     good: u64,
     denied: u64,
     errors: BTreeMap<ErrorClass, u64>,
+    closes: ServerCloses,
     statuses: BTreeMap<u16, u64>,
     response: HistogramCounts,
     service: HistogramCounts,
@@ -63,6 +64,7 @@ impl From<&Measurement> for Transfer {
             good: from.good,
             denied: from.denied,
             errors: from.errors.clone(),
+            closes: from.closes,
             statuses: from.statuses.clone(),
             response: counts(&from.response),
             service: counts(&from.service),
@@ -97,6 +99,7 @@ impl From<Transfer> for Measurement {
             good: from.good,
             denied: from.denied,
             errors: from.errors,
+            closes: from.closes,
             statuses: from.statuses,
             mean_in_flight: from.mean_in_flight,
             bytes_read: from.bytes_read,
@@ -119,6 +122,7 @@ pub(super) fn add(sum: &mut Measurement, part: &Measurement) {
     for (class, count) in &part.errors {
         *sum.errors.entry(*class).or_default() += count;
     }
+    sum.closes.add(&part.closes);
     for (status, count) in &part.statuses {
         *sum.statuses.entry(*status).or_default() += count;
     }
@@ -169,6 +173,7 @@ mod tests {
             good: values.len() as u64,
             denied: 1,
             errors: [(ErrorClass::TooManyFiles, 2)].into(),
+            closes: ServerCloses { goaway: 1, idle: 2, repeated: 3 },
             statuses: [(200, 9)].into(),
             service: response.clone(),
             connect: latency(),
@@ -191,6 +196,7 @@ mod tests {
         let (mut sum, part) = (measured(&[10, 20]), measured(&[30]));
         add(&mut sum, &part);
         assert_eq!((sum.good, sum.established, sum.errors[&ErrorClass::TooManyFiles]), (3, 8, 4));
+        assert_eq!(sum.closes, ServerCloses { goaway: 2, idle: 4, repeated: 6 });
         assert_eq!((sum.response.len(), sum.response.max(), sum.seconds), (3, 30, 1.5));
         assert_eq!((sum.timeline[0].good, sum.generator.threads, sum.mean_in_flight), (10, 4, 4.0));
     }

@@ -76,6 +76,7 @@ impl<P: Protocol> Worker<P> {
         let slot = &mut self.slots[id as usize];
         slot.phase = SlotPhase::Idle;
         slot.failures = 0;
+        slot.kept = false;
         self.task.tally.connected();
         if !slot.pending {
             return self.free(id, now);
@@ -151,13 +152,17 @@ impl<P: Protocol> Worker<P> {
             Release::Closed { .. } => self.task.tally.counts(now),
             Release::Open(_) => self.task.tally.counts(slot.planned),
         };
-        self.task.tally.sent(now, counted, bytes.len(), now.saturating_sub(ready_at));
+        if slot.repeats == 0 {
+            self.task.tally.sent(now, counted, bytes.len(), now.saturating_sub(ready_at));
+        } else {
+            self.task.tally.sent_again(now, counted, bytes.len());
+        }
         let Some(fd) = &slot.fd else {
             return;
         };
         if P::CONVERSES {
             if bytes.is_empty() {
-                return self.request_failed(id, now, ErrorClass::Reset);
+                return self.not_taken(id, now, ErrorClass::Reset);
             }
             if !slot.unsent.is_empty() {
                 return slot.unsent.extend_from_slice(bytes);
@@ -167,7 +172,7 @@ impl<P: Protocol> Worker<P> {
             Ok(taken) if taken == bytes.len() => {}
             Ok(taken) => slot.unsent.extend_from_slice(&bytes[taken..]),
             Err(Errno::AGAIN | Errno::INTR) => slot.unsent.extend_from_slice(bytes),
-            Err(error) => self.request_failed(id, now, classify(error)),
+            Err(error) => self.not_taken(id, now, classify(error)),
         }
     }
 
@@ -224,7 +229,7 @@ impl<P: Protocol> Worker<P> {
         self.read(id, now, true);
         // Otherwise the reading goes on, or has ended the request.
         if self.slots[id as usize].token(id) == token && !self.hot.contains(&(id, true)) {
-            self.broke(id, now, class);
+            self.not_taken(id, now, class);
         }
     }
 
@@ -258,6 +263,8 @@ impl<P: Protocol> Worker<P> {
                 }
                 Err(Errno::AGAIN) => return,
                 Err(Errno::INTR) => {}
+                // It had closed before what was written reached it.
+                Err(Errno::PIPE) => return self.end_of_file(id, now),
                 Err(error) => return self.broke(id, now, classify(error)),
             }
         }
@@ -274,7 +281,9 @@ impl<P: Protocol> Worker<P> {
             return false;
         }
         let reply = self.protocol.receive(&mut slot.state, &self.buffer[..length]);
-        if P::CONVERSES && !self.answer(id, now) {
+        // A peer that goes needs no answer; one that cannot be sent would hide what it said last.
+        let is_over = matches!(reply, Reply::Goaway | Reply::Done { reusable: false, .. });
+        if P::CONVERSES && !is_over && !self.answer(id, now) {
             return false;
         }
         let slot = &mut self.slots[id as usize];
@@ -291,7 +300,16 @@ impl<P: Protocol> Worker<P> {
             }
             (Reply::Done { verdict, status, reusable }, SlotPhase::Busy) => {
                 slot.begin_reply(now);
+                self.ended_with_reply(now, reusable, hung_up);
                 self.finished(id, now, (verdict, status, reusable && !hung_up));
+                false
+            }
+            (Reply::Goaway, SlotPhase::Idle | SlotPhase::Busy) => {
+                self.said_goaway(id, now);
+                false
+            }
+            (Reply::Goaway, _) => {
+                self.broke(id, now, ErrorClass::Reset);
                 false
             }
             (Reply::Reset, _) => {
@@ -305,36 +323,13 @@ impl<P: Protocol> Worker<P> {
         }
     }
 
-    fn end_of_file(&mut self, id: u32, now: u64) {
-        let slot = &mut self.slots[id as usize];
-        if slot.phase == SlotPhase::Idle {
-            // Between two requests a peer may close as it likes; the next request opens anew.
-            return self.disconnect(id);
-        }
-        if slot.phase == SlotPhase::Handshaking {
-            return self.connect_failed(id, now, ErrorClass::Reset);
-        }
-        match self.protocol.closed(&mut slot.state) {
-            Reply::Done { verdict, status, .. } => self.finished(id, now, (verdict, status, false)),
-            _ => self.request_failed(id, now, ErrorClass::Reset),
-        }
-    }
-
-    /// The connection failed, in its handshake or later.
-    fn broke(&mut self, id: u32, now: u64, class: ErrorClass) {
-        if self.slots[id as usize].phase == SlotPhase::Handshaking {
-            self.connect_failed(id, now, class);
-        } else {
-            self.request_failed(id, now, class);
-        }
-    }
-
     /// A reply is complete.
-    fn finished(&mut self, id: u32, now: u64, (verdict, status, reusable): (Verdict, u16, bool)) {
+    pub(super) fn finished(&mut self, id: u32, now: u64, (verdict, status, reusable): (Verdict, u16, bool)) {
         let slot = &mut self.slots[id as usize];
         let moments =
             Moments { planned: slot.planned, sent: slot.since, first_byte: slot.first_byte, ended: now };
         slot.phase = SlotPhase::Idle;
+        slot.kept = true;
         // The next request would stand in the middle of what is left of one that was answered early.
         let reusable = reusable && (P::CONVERSES || slot.unsent.is_empty());
         let tally = &mut self.task.tally;
@@ -376,7 +371,7 @@ impl<P: Protocol> Worker<P> {
         }
     }
 
-    fn disconnect(&mut self, id: u32) {
+    pub(super) fn disconnect(&mut self, id: u32) {
         let slot = &mut self.slots[id as usize];
         if slot.fd.take().is_some() {
             self.task.tally.disconnected();
@@ -387,7 +382,7 @@ impl<P: Protocol> Worker<P> {
     }
 
     /// Whether a slot's request, ending now, belongs to the measured time.
-    fn counts(&self, id: u32, now: u64) -> bool {
+    pub(super) fn counts(&self, id: u32, now: u64) -> bool {
         match self.task.release {
             Release::Closed { .. } => self.task.tally.counts(now),
             Release::Open(_) => self.task.tally.counts(self.slots[id as usize].planned),

@@ -25,7 +25,7 @@ use std::{
 
 use bytes::Bytes;
 use h2::{
-    RecvStream,
+    Reason, RecvStream,
     client::{Builder, Connection, ResponseFuture, SendRequest},
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Uri, uri::PathAndQuery};
@@ -176,7 +176,7 @@ impl Http2 {
                     return outcome;
                 }
                 (Poll::Ready(Err(error)), _) => return lost(&error),
-                (Poll::Ready(Ok(())), _) => return Reply::Reset,
+                (Poll::Ready(Ok(())), _) => return Reply::Goaway,
                 (Poll::Pending, _) => {}
             }
             if state.wire.lock().input.is_empty() {
@@ -193,6 +193,7 @@ impl Http2 {
 impl Protocol for Http2 {
     type State = State;
     const CONVERSES: bool = true;
+    const SAYS_GOAWAY: bool = true;
 
     fn fresh(&self) -> State {
         State {
@@ -263,9 +264,16 @@ impl Protocol for Http2 {
     }
 }
 
-/// Whether the peer gave up or did not speak the protocol.
+/// Whether the peer said goodbye before it took the request, gave up, or did not speak the protocol. A GOAWAY without an error
+/// ends those streams alone that its sender did not take (RFC 9113, 6.8).
 fn lost(error: &h2::Error) -> Reply {
-    if error.is_remote() || error.is_io() { Reply::Reset } else { Reply::Broken }
+    if error.is_go_away() && error.is_remote() && error.reason() == Some(Reason::NO_ERROR) {
+        Reply::Goaway
+    } else if error.is_remote() || error.is_io() {
+        Reply::Reset
+    } else {
+        Reply::Broken
+    }
 }
 
 fn grpc_status(fields: &HeaderMap) -> Option<u16> {

@@ -4,7 +4,7 @@
 //!   Engine --step--> run (threads start together) --> worker (event loop) --> tally --> Measurement
 //!                                                       |  protocol (http, http2, resp, raw;
 //!                                                       |    each within tls or not): bytes only
-//!                                                       +- exchange: sockets
+//!                                                       +- exchange: sockets; closes: what servers end
 //! ```
 //!
 //! A thread per core, each with its own epoll, connections, random numbers and counts; threads share
@@ -16,6 +16,7 @@
 //!
 //! Deliberately absent: judging. What a measurement means is decided elsewhere.
 
+mod closes;
 mod edges;
 mod exchange;
 mod http;

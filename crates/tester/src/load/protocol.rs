@@ -43,6 +43,8 @@ pub(crate) enum Reply {
     },
     /// The peer gave the request up, or the connection.
     Reset,
+    /// The peer takes no more requests on this connection, and has not taken the present one.
+    Goaway,
     /// The bytes are not the protocol.
     Broken,
 }
@@ -58,6 +60,10 @@ pub(crate) trait Protocol: Send {
     /// Connections have a life beside their requests: a handshake, unsolicited bytes, answers to them. Where this is
     /// false such bytes break the connection, and `open` and `answer` are not called.
     const CONVERSES: bool = false;
+
+    /// A peer says when it takes no more requests on a connection: a reply that leaves its connection not reusable came with
+    /// that. Where this is false such a reply is one that closes its connection, as both sides agreed.
+    const SAYS_GOAWAY: bool = false;
 
     /// The state of a connection that was not yet opened.
     fn fresh(&self) -> Self::State;

@@ -26,6 +26,10 @@ pub(super) struct Slot<S> {
     /// A request waits for this slot's connection.
     pub(super) pending: bool,
     pub(super) failures: u8,
+    /// The connection has carried a whole reply: its server may end it before it takes another request.
+    pub(super) kept: bool,
+    /// How often the present request went out again, because the server ended its connection without taking it.
+    pub(super) repeats: u8,
     pub(super) planned: u64,
     /// When connecting began, then when the request was sent.
     pub(super) since: u64,
@@ -48,6 +52,8 @@ impl<S> Slot<S> {
             generation: 0,
             pending: false,
             failures: 0,
+            kept: false,
+            repeats: 0,
             planned: 0,
             since: 0,
             established: 0,
@@ -63,6 +69,12 @@ impl<S> Slot<S> {
         if self.first_byte == 0 {
             self.first_byte = now;
         }
+    }
+
+    /// The server has ended a connection on which it had answered before, and not begun to answer the present request: it has
+    /// not taken it, as far as a client can tell.
+    pub(super) fn is_untaken(&self) -> bool {
+        self.phase == SlotPhase::Busy && self.kept && self.first_byte == 0
     }
 
     pub(super) fn token(&self, id: u32) -> u64 {

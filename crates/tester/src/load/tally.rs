@@ -5,7 +5,9 @@
 //! are integrated over time from their sends and ends, not derived from latencies: Little's law can
 //! then be checked against it.
 
-use tidegate_judge::measurement::{Bucket, ErrorClass, Latency, Measurement, StepPlan, latency};
+use tidegate_judge::measurement::{
+    Bucket, ErrorClass, Latency, Measurement, ServerCloses, StepPlan, latency,
+};
 
 use super::selfwatch::ThreadLoad;
 
@@ -43,6 +45,7 @@ pub(crate) struct Tally {
     pub(crate) good: u64,
     pub(crate) denied: u64,
     pub(crate) errors: [u64; CLASSES.len()],
+    pub(crate) closes: ServerCloses,
     statuses: Vec<u64>,
     response: Latency,
     service: Latency,
@@ -85,6 +88,7 @@ impl Tally {
             good: 0,
             denied: 0,
             errors: [0; CLASSES.len()],
+            closes: ServerCloses::default(),
             statuses: vec![0; MAX_STATUS + 1],
             response: latency(),
             service: latency(),
@@ -166,6 +170,15 @@ impl Tally {
             self.sent += 1;
             self.bytes_written += bytes as u64;
             self.lag.saturating_record(late_by / MICRO);
+        }
+    }
+
+    /// A request went out again, on another connection: it is in flight again, and counted as sent before.
+    pub(crate) fn sent_again(&mut self, now: u64, counted: bool, bytes: usize) {
+        self.integrate(now);
+        self.in_flight += 1;
+        if counted {
+            self.bytes_written += bytes as u64;
         }
     }
 
@@ -260,6 +273,7 @@ pub(crate) fn measurement(plan: &StepPlan, tallies: &[Tally]) -> Measurement {
         sum.sent += tally.sent;
         sum.good += tally.good;
         sum.denied += tally.denied;
+        sum.closes.add(&tally.closes);
         for (class, &count) in CLASSES.iter().zip(&tally.errors).filter(|(_, count)| **count > 0) {
             *sum.errors.entry(*class).or_default() += count;
         }

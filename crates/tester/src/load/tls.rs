@@ -214,6 +214,7 @@ impl<P: Protocol> Within<P> {
                 Ok(length) if state.begun => {
                     match self.inner.receive(&mut state.inner, &self.plain[..length]) {
                         Reply::Aside => {}
+                        Reply::Goaway => return Reply::Goaway,
                         said => outcome = said,
                     }
                 }
@@ -227,6 +228,7 @@ impl<P: Protocol> Protocol for Within<P> {
     type State = TlsSession<P::State>;
     const CONNECT_ONLY: bool = P::CONNECT_ONLY;
     const CONVERSES: bool = true;
+    const SAYS_GOAWAY: bool = P::SAYS_GOAWAY;
 
     fn fresh(&self) -> Self::State {
         TlsSession { connection: None, begun: false, inner: self.inner.fresh() }
@@ -266,7 +268,7 @@ impl<P: Protocol> Protocol for Within<P> {
                 }
             }
             outcome = self.open_up(state, outcome);
-            if matches!(outcome, Reply::Broken | Reply::Reset) {
+            if matches!(outcome, Reply::Broken | Reply::Reset | Reply::Goaway) {
                 return outcome;
             }
         }

@@ -11,7 +11,7 @@
 //!
 //! Every queue holds slot numbers, each slot at most once, so all are bounded by the connections.
 //! Nothing is allocated per request. `worker` owns the queues, `edges` time, `exchange` the
-//! sockets.
+//! sockets, `closes` the requests that go out again: from Busy back to opening.
 
 use std::{
     cmp::Reverse,
@@ -259,6 +259,7 @@ impl<P: Protocol> Worker<P> {
     fn dispatch(&mut self, id: u32, planned: u64) {
         let slot = &mut self.slots[id as usize];
         slot.planned = planned;
+        slot.repeats = 0;
         if slot.phase == SlotPhase::Idle {
             self.send(id, false);
         } else {

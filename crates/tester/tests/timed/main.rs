@@ -2,4 +2,5 @@
 #![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
 
 mod load_truth;
+mod server_closes;
 mod stub_truth;

@@ -39,6 +39,7 @@ impl Bench for Pool {
             good,
             denied: 0,
             errors: Default::default(),
+            closes: Default::default(),
             statuses: [(200, good)].into(),
             response: times.clone(),
             service: times.clone(),

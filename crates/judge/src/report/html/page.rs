@@ -5,8 +5,8 @@ use crate::diagnose::{Cause, CauseName};
 use crate::discover::Bound;
 use crate::report::format::{bytes, count, percent, time};
 use crate::report::markdown::{
-    UNKNOWN, cores_sentence, error_totals, interval_cell, interval_words, knee_sentence, known, pinned_words,
-    shown, stop_name, zone_name,
+    UNKNOWN, closes_sentence, cores_sentence, error_totals, interval_cell, interval_words, knee_sentence,
+    known, pinned_words, shown, stop_name, zone_name,
 };
 use crate::report::{LevelRow, Report, times};
 
@@ -269,10 +269,12 @@ fn errors(report: &Report) -> String {
             format!(r#"<tr><td class="text">{}</td><td>{}</td></tr>"#, escape(class), count(*n as f64))
         })
         .collect();
+    let closes = closes_sentence(&report.steps);
+    let closes = closes.map_or_else(String::new, |sentence| format!("<p>{}</p>", escape(&sentence)));
     if rows.is_empty() {
-        return r#"<h2>Errors by class</h2><p id="errors">None.</p>"#.to_owned();
+        return format!(r#"<h2>Errors by class</h2><p id="errors">None.</p>{closes}"#);
     }
-    format!("<h2>Errors by class</h2>{}", table("errors", &["class", "count"], &rows))
+    format!("<h2>Errors by class</h2>{}{closes}", table("errors", &["class", "count"], &rows))
 }
 
 fn fit(report: &Report) -> String {

@@ -69,6 +69,9 @@ pub(super) fn print(out: &mut dyn Write, step: &Step, measured: &Measurement) ->
     for (class, count) in &measured.errors {
         writeln!(out, "error           {class:?} {count}")?;
     }
+    if !measured.closes.is_none() {
+        writeln!(out, "server ended    {}", measured.closes.in_words())?;
+    }
     print_agents(out, &measured.agents)
 }
 
