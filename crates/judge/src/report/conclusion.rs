@@ -28,6 +28,12 @@ pub(super) fn conclude(report: &Report) -> Conclusion {
         None => no_figure(report),
     };
     let early = if report.stop == Stop::Interrupted { "Interrupted; until then: " } else { "" };
+    let (sentence, advice) = match &report.context.first_reply {
+        Some(first) => {
+            (format!("{sentence}; {}", first.in_words()), format!("{}; then {advice}", first.advice()))
+        }
+        None => (sentence, advice),
+    };
     Conclusion { sentence: format!("{early}{sentence}."), advice: format!("{}.", capitalised(&advice)) }
 }
 

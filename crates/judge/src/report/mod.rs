@@ -11,6 +11,7 @@
 //! one. Times of day and the machine's facts are arguments, so that a report can be rebuilt exactly.
 
 mod conclusion;
+mod first_reply;
 pub mod format;
 pub mod html;
 pub mod machine;
@@ -27,6 +28,7 @@ use tidegate_algorithms::stats::Interval;
 pub use self::markdown::markdown;
 pub use self::summary::{step_line, summary};
 pub use conclusion::Conclusion;
+pub use first_reply::FirstReply;
 pub use machine::Machine;
 pub use verdict::{Verdict, evaluate};
 
@@ -80,6 +82,9 @@ pub struct Context {
     /// Gain in throughput by one more generator thread, as a ratio; null when that was not tried.
     #[serde(default)]
     pub extra_worker_gain: Option<f64>,
+    /// What the first request was answered before the run, where that is in doubt; not there otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_reply: Option<FirstReply>,
 }
 
 /// All repeats of one load in one row.

@@ -25,6 +25,7 @@ fn context() -> Context {
         requests_digest: "0".repeat(64),
         pinned: None,
         extra_worker_gain: None,
+        first_reply: None,
     }
 }
 
@@ -272,6 +273,19 @@ fn data(dom: &str, name: &str) -> String {
 }
 
 /// Seven digits a second, minutes, and every class of error: no label and no mark leaves its chart.
+#[test]
+fn a_verdict_says_that_the_first_reply_was_a_redirect() {
+    let settings = Settings { ceiling: 64.0, max_steps: 12, ..Settings::default() };
+    let discovery = discover(&mut Service::new(24, 10_000.0), settings).unwrap();
+    let first_reply = FirstReply::in_doubt(301, Some(b"https://h/new"), true);
+    let report = Report::build(Context { first_reply, ..context() }, &discovery, &[], &[]);
+    let said = "; the first request was answered 301 with Location https://h/new.";
+    assert!(report.conclusion.sentence.ends_with(said), "{}", report.conclusion.sentence);
+    let advice = "Redirects are not followed: give the URL that it names; then ";
+    assert!(report.conclusion.advice.starts_with(advice), "{}", report.conclusion.advice);
+    assert_eq!(Report::from_json(&report.to_json().unwrap()).unwrap(), report);
+}
+
 #[test]
 fn closes_of_the_server_are_told_apart_from_errors_in_every_form() {
     use crate::measurement::ServerCloses;

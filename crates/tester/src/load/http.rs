@@ -15,6 +15,8 @@ use super::{
 pub(crate) struct Http {
     requests: Requests,
     judges: Vec<Judge>,
+    /// Keeps where replies redirect to.
+    locations: bool,
 }
 
 /// One connection's HTTP/1.1.
@@ -24,6 +26,8 @@ pub(crate) struct Http1Connection {
     headers_good: bool,
     /// The body so far, if a check wants it and it came in pieces.
     body: Vec<u8>,
+    /// Where the reply redirects to, if that is kept.
+    location: Option<Vec<u8>>,
 }
 
 impl Http {
@@ -32,7 +36,13 @@ impl Http {
         Self {
             judges: workload.requests.iter().map(|request| Judge::new(&request.checks)).collect(),
             requests: Requests::new(workload, seed, index, threads),
+            locations: false,
         }
+    }
+
+    /// The same, and [`Protocol::location`] says where a reply redirects to. Load is made without it.
+    pub(crate) fn with_locations(self) -> Self {
+        Self { locations: true, ..self }
     }
 }
 
@@ -45,6 +55,7 @@ impl Protocol for Http {
             request: 0,
             headers_good: true,
             body: Vec::new(),
+            location: None,
         }
     }
 
@@ -59,11 +70,15 @@ impl Protocol for Http {
 
     fn receive(&mut self, state: &mut Http1Connection, bytes: &[u8]) -> Reply {
         let judge = &self.judges[state.request as usize];
-        let read = if judge.wants_nothing() {
+        let read = if judge.wants_nothing() && !self.locations {
             state.reader.read(bytes, &mut ())
         } else {
-            let mut look =
-                ResponseLook { judge, headers_good: &mut state.headers_good, body: &mut state.body };
+            let mut look = ResponseLook {
+                judge,
+                headers_good: &mut state.headers_good,
+                body: &mut state.body,
+                location: self.locations.then_some(&mut state.location),
+            };
             state.reader.read(bytes, &mut look)
         };
         match read {
@@ -72,6 +87,10 @@ impl Protocol for Http {
             Ok(Read::Done(used)) => done(judge, state, used == bytes.len()),
             Err(_) => Reply::Broken,
         }
+    }
+
+    fn location<'s>(&self, state: &'s Http1Connection) -> Option<&'s [u8]> {
+        state.location.as_deref()
     }
 
     fn closed(&mut self, state: &mut Http1Connection) -> Reply {
@@ -95,11 +114,17 @@ struct ResponseLook<'a> {
     judge: &'a Judge,
     headers_good: &'a mut bool,
     body: &'a mut Vec<u8>,
+    location: Option<&'a mut Option<Vec<u8>>>,
 }
 
 impl Visit for ResponseLook<'_> {
     fn head(&mut self, head: &[u8]) {
         *self.headers_good = self.judge.headers_good(|| headers(head));
+        if let Some(location) = &mut self.location {
+            let mut fields = headers(head);
+            let found = fields.find(|(name, _)| name.eq_ignore_ascii_case(b"location"));
+            **location = found.map(|(_, value)| value.to_vec());
+        }
     }
 
     fn body(&mut self, part: &[u8]) {

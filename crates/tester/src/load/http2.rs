@@ -28,7 +28,7 @@ use h2::{
     Reason, RecvStream,
     client::{Builder, Connection, ResponseFuture, SendRequest},
 };
-use http::{HeaderMap, HeaderName, HeaderValue, Request, Uri, uri::PathAndQuery};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Uri, header::LOCATION, uri::PathAndQuery};
 use tidegate_wire::http1::headers;
 
 use super::{
@@ -69,6 +69,8 @@ pub(crate) struct State {
     headers_good: bool,
     body: Vec<u8>,
     grpc_status: Option<u16>,
+    /// Where the reply redirects to.
+    location: Option<HeaderValue>,
 }
 
 /// How far the present reply has come.
@@ -121,6 +123,9 @@ impl Http2 {
                 head.headers.iter().map(|(name, value)| (name.as_str().as_bytes(), value.as_bytes()))
             });
             state.grpc_status = grpc_status(&head.headers);
+            if head.status.is_redirection() {
+                state.location = head.headers.get(LOCATION).cloned();
+            }
             state.stage = ReplyStage::Body(body);
         }
         let ReplyStage::Body(body) = &mut state.stage else { return Ok(None) };
@@ -205,6 +210,7 @@ impl Protocol for Http2 {
             headers_good: true,
             body: Vec::new(),
             grpc_status: None,
+            location: None,
         }
     }
 
@@ -253,6 +259,10 @@ impl Protocol for Http2 {
             let _ended = Pin::new(connection).poll(&mut Context::from_waker(Waker::noop())).is_ready();
         }
         out.append(&mut state.wire.lock().output);
+    }
+
+    fn location<'s>(&self, state: &'s State) -> Option<&'s [u8]> {
+        state.location.as_ref().map(HeaderValue::as_bytes)
     }
 
     fn closed(&mut self, state: &mut State) -> Reply {

@@ -84,6 +84,11 @@ pub(crate) trait Protocol: Send {
     /// Appends what is to be sent on the connection's own account, after `open` and `receive`.
     fn answer(&mut self, _state: &mut Self::State, _out: &mut Vec<u8>) {}
 
+    /// Where the last reply redirects to, if it does and the protocol looks for that.
+    fn location<'s>(&self, _state: &'s Self::State) -> Option<&'s [u8]> {
+        None
+    }
+
     /// The peer closed: `Done` if that completes the reply, `More` if it tore it.
     fn closed(&mut self, state: &mut Self::State) -> Reply;
 }

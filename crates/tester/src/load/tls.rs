@@ -284,6 +284,10 @@ impl<P: Protocol> Protocol for Within<P> {
         seal(connection, &self.scratch, out);
     }
 
+    fn location<'s>(&self, state: &'s Self::State) -> Option<&'s [u8]> {
+        self.inner.location(&state.inner)
+    }
+
     fn closed(&mut self, state: &mut Self::State) -> Reply {
         if state.begun { self.inner.closed(&mut state.inner) } else { Reply::More }
     }

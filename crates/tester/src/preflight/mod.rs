@@ -12,6 +12,7 @@
 //! ```
 
 mod contact;
+mod first_reply;
 mod machine;
 
 use std::{
@@ -20,6 +21,7 @@ use std::{
 };
 
 pub use contact::{Unreachable, contact};
+pub use first_reply::first_reply;
 pub use machine::{Machine, raise_descriptors};
 
 /// Descriptors that a process needs for itself.

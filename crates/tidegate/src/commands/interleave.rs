@@ -12,7 +12,7 @@ use tidegate_tester::evidence::machine;
 use tidegate_tester::interleave::{Side, interleave};
 use tidegate_tester::preflight::{self, Machine, Need, Severity};
 
-use super::request::{RequestFlags, say_address};
+use super::request::{RequestFlags, meet, say_address};
 use super::{EXIT_MISTAKES, duration, load, terminal};
 
 /// How two targets are measured.
@@ -144,7 +144,7 @@ impl Interleaved {
         if decision.blocked() {
             return Ok(None);
         }
-        preflight::contact(&options)?;
+        let first_reply = meet(&options)?;
         job.threads = (machine.cores / decision.processes).max(1);
         job.sources = decision.sources;
         let context = Context {
@@ -155,6 +155,7 @@ impl Interleaved {
             started: report::format::utc(wall().0),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             machine: machine::here(),
+            first_reply,
             // Two targets that are named together are meant to be compared, whatever their paths.
             ..Context::default()
         };

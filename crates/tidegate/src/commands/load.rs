@@ -33,7 +33,7 @@ use super::{
     EXIT_FINDING, EXIT_MISTAKES,
     agents::{self, AgentFlags, AgentListenFlags, AgentWish},
     duration, files,
-    request::{RequestFlags, say_address, say_replies},
+    request::{RequestFlags, meet, say_address, say_replies},
     terminal::{self, Canvas},
 };
 
@@ -188,8 +188,11 @@ fn generator(
     if decision.blocked() && !args.force {
         return Ok(None);
     }
-    if !args.force {
-        preflight::contact(options)?;
+    match (args.force, args.requests) {
+        (true, _) => {}
+        // So many are asked for, and no more are sent.
+        (false, Some(_)) => preflight::contact(options)?,
+        (false, None) => drop(meet(options)?),
     }
     let processes = args.processes.unwrap_or(decision.processes);
     job.threads = args.threads.unwrap_or_else(|| (machine.cores / processes).max(1));

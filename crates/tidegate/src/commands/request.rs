@@ -9,7 +9,11 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
-use tidegate_tester::load::{Target, Trust};
+use tidegate_judge::report::FirstReply;
+use tidegate_tester::{
+    load::{Options, Target, Trust},
+    preflight,
+};
 
 use super::{files, terminal};
 
@@ -125,6 +129,20 @@ pub(super) fn say_address(url: &str, address: SocketAddr) -> io::Result<()> {
         }
         _ => Ok(()),
     }
+}
+
+/// Connects to the target before a run, and says what its first request is answered, where that is in doubt.
+///
+/// # Errors
+/// When the target cannot be reached.
+pub(super) fn meet(options: &Options) -> anyhow::Result<Option<FirstReply>> {
+    preflight::contact(options)?;
+    let reply = preflight::first_reply(options);
+    if let Some(reply) = &reply {
+        let said = format!("note    {}: {}\n", reply.in_words(), reply.advice());
+        write!(io::stderr(), "{}", terminal::for_errors(&said))?;
+    }
+    Ok(reply)
 }
 
 /// Says that most replies were a redirect or a refusal, where they were: redirects count as good unless a scenario says otherwise,

@@ -105,7 +105,8 @@ fn an_open_loop_is_shared_by_processes() {
     let output =
         load(&[&stub.url(), "--json", "-p", "2", "-t", "1", "-c", "8", "-r", "300", "-w", "0", "-d", "1"]);
     assert_eq!(json(&output)["good"], 300);
-    assert_eq!(stub.stop()["requests"], 300);
+    // One more was sent before the run.
+    assert_eq!(stub.stop()["requests"], 301);
 }
 
 #[test]
@@ -244,6 +245,28 @@ fn replies_that_are_most_likely_not_what_was_meant_are_said() {
         assert_eq!(json(&output)["statuses"][status], 3);
         let note = format!("most replies were {status}: {advice}");
         assert_eq!(said.contains(&note), !advice.is_empty(), "{said}");
+    }
+}
+
+/// Whoever gave the address that only redirects reads so before the run, and not when it is over.
+#[test]
+fn a_redirect_is_said_before_the_run_and_in_the_verdict() {
+    let folder = tempfile::tempdir().unwrap();
+    for (status, advice) in [("301", "redirects are not followed"), ("404", "see whether method and path")] {
+        let stub = Stub::start(&["--fault", &format!("1:{status}")]);
+        let said = format!("the first request was answered {status}");
+        let output = load(&[&stub.url(), "-c", "1", "-d", "0.2", "-w", "0"]);
+        let text = String::from_utf8_lossy(&output.stderr);
+        let (first, most) = (text.find(&format!("{said}: {advice}")), text.find("most replies were"));
+        assert!(first.is_some() && first < most, "{text}");
+        let json = folder.path().join("report.json");
+        let flags = ["--levels", "1", "-d", "0.3", "-w", "0", "--repeats", "1", "--json"];
+        let output = binary().arg("saturate").arg(stub.url()).args(flags).arg(&json).output().unwrap();
+        let verdict = String::from_utf8_lossy(&output.stdout);
+        assert!(verdict.lines().next().unwrap().contains(&said), "{verdict}");
+        let report: serde_json::Value =
+            serde_json::from_str(&std::fs::read_to_string(&json).unwrap()).unwrap();
+        assert_eq!(report["first_reply"]["status"].to_string(), status);
     }
 }
 

@@ -289,6 +289,12 @@ impl RequestTemplate {
         self.method == "HEAD"
     }
 
+    /// Whether it asks for no change: GET or HEAD (RFC 9110, 9.2.1).
+    #[must_use]
+    pub fn is_safe(&self) -> bool {
+        ["GET", "HEAD"].contains(&self.method.as_str())
+    }
+
     /// All variables, in the order in which they are rendered, the body's last.
     pub fn variables(&self) -> impl Iterator<Item = &Variable> {
         let body = self.body.iter().flat_map(Text::variables);

@@ -36,7 +36,7 @@ use tidegate_tester::saturate::{Finished, MetricsPage, Seen, Watched, run as run
 
 use super::agents::{self, AgentFlags, AgentWish};
 use super::files::Output;
-use super::request::{RequestFlags, say_address, say_replies};
+use super::request::{RequestFlags, meet, say_address, say_replies};
 use super::{EXIT_FINDING, EXIT_MISTAKES, duration, load, server, terminal};
 
 /// Longest wait for the server's metrics page.
@@ -178,9 +178,7 @@ impl Saturate {
         };
         let GeneratorSpread { processes, agents } = spread;
         let agents_at_first = agents.as_ref().map(Agents::count);
-        if !self.force && agents.is_none() {
-            preflight::contact(&options)?;
-        }
+        let first_reply = if self.force || agents.is_some() { None } else { meet(&options)? };
         let seen = self.witness(&options, processes, &job)?;
         let stop = Stop::default();
         super::signals::stop_on_signal(stop.clone())?;
@@ -221,6 +219,7 @@ impl Saturate {
             requests_digest: digest,
             pinned: pinned.map(|pinned| pinned.split().clone()),
             extra_worker_gain: None,
+            first_reply,
         };
         conclude(&finished, context, &thresholds, outputs, out)
     }
