@@ -255,6 +255,17 @@ fn a_report_that_cannot_be_written_is_refused_before_the_run() {
     }
 }
 
+#[test]
+fn json_without_a_file_is_printed_as_other_commands_do() {
+    let _alone = alone();
+    let stub = Stub::start("--delay-ms 5");
+    let flags = "--levels 2 --step-seconds 0.5 --warmup-seconds 0.1 --repeats 1 --json";
+    let arguments: Vec<&str> = ["saturate", &stub.url].into_iter().chain(flags.split(' ')).collect();
+    let output = tidegate(&arguments).output().unwrap();
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
+    assert_eq!((report["schema"].as_str(), output.status.code()), (Some("tidegate-report/2"), Some(0)));
+}
+
 /// `GET /` and `POST /other` have the same scenario's name and are not the same work.
 #[test]
 fn reports_of_other_requests_are_not_compared() {

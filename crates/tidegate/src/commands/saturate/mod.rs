@@ -11,6 +11,7 @@
 //! nothing, or not everything, could be measured. A Ctrl-C ends the run with the report of what was
 //! measured until then, and 1. The report's files are opened before the run.
 
+mod outputs;
 mod plan;
 mod screen;
 
@@ -22,8 +23,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use tidegate_judge::discover::Stop as Ended;
-use tidegate_judge::report::summary;
-use tidegate_judge::report::{self, Context, Report};
+use tidegate_judge::report::{self, Context};
 use tidegate_judge::threshold::Threshold;
 use tidegate_net::clock::wall;
 use tidegate_tester::cluster::agents::Agents;
@@ -35,9 +35,9 @@ use tidegate_tester::preflight::{self, Machine, Need, Severity};
 use tidegate_tester::saturate::{Finished, MetricsPage, Seen, Watched, run as run_course};
 
 use super::agents::{self, AgentFlags, AgentWish};
-use super::files::Output;
 use super::request::{RequestFlags, meet, say_address, say_replies};
 use super::{EXIT_FINDING, EXIT_MISTAKES, duration, load, server, terminal};
+use outputs::Outputs;
 
 /// Longest wait for the server's metrics page.
 const PAGE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -131,8 +131,8 @@ pub struct Saturate {
     /// Write the report as Markdown.
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
-    /// Write the report as JSON.
-    #[arg(long, value_name = "FILE")]
+    /// Print the report as JSON, or write it to a file that is named.
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = outputs::PRINTED)]
     json: Option<PathBuf>,
     /// Local addresses to connect from, taken in turn.
     #[arg(hide_short_help = true, long, value_delimiter = ',')]
@@ -172,7 +172,7 @@ impl Saturate {
         if self.attended && !options.target.ip().is_loopback() {
             bail!("{} is not on this machine", options.target);
         }
-        let outputs = self.outputs()?;
+        let outputs = Outputs::open(self.json.as_ref(), self.markdown.as_ref(), self.html.as_ref())?;
         let Some(spread) = self.preflight(&mut job, &options, course.most_connections())? else {
             return Ok(ExitCode::from(EXIT_MISTAKES));
         };
@@ -222,12 +222,6 @@ impl Saturate {
             first_reply,
         };
         conclude(&finished, context, &thresholds, outputs, out)
-    }
-
-    /// The files that the report is written to, opened; a path that cannot be written to ends it here.
-    fn outputs(&self) -> anyhow::Result<Outputs> {
-        let open = |path: &Option<PathBuf>| path.as_deref().map(Output::open).transpose();
-        Ok(Outputs { json: open(&self.json)?, markdown: open(&self.markdown)?, html: open(&self.html)? })
     }
 
     /// Says what the machine allows, or those of the agents, and spreads the job over it; none when the run is not allowed.
@@ -320,28 +314,6 @@ struct GeneratorSpread {
     agents: Option<Agents>,
 }
 
-/// The files of a report.
-struct Outputs {
-    json: Option<Output>,
-    markdown: Option<Output>,
-    html: Option<Output>,
-}
-
-impl Outputs {
-    fn write(self, report: &Report) -> anyhow::Result<()> {
-        if let Some(file) = self.json {
-            file.write(&(report.to_json()? + "\n"))?;
-        }
-        if let Some(file) = self.markdown {
-            file.write(&report::markdown(report))?;
-        }
-        if let Some(file) = self.html {
-            file.write(&report::html::html(report))?;
-        }
-        Ok(())
-    }
-}
-
 /// Prints the answer, writes the files, and decides the exit code.
 fn conclude(
     finished: &Finished<ClusterError>,
@@ -356,8 +328,7 @@ fn conclude(
     let Some(report) = finished.report(context, thresholds) else {
         bail!("nothing was measured");
     };
-    outputs.write(&report)?;
-    write!(out, "{}", terminal::for_output(&summary(&report)))?;
+    outputs.write(&report, out)?;
     let whole = finished.failure.is_none() && report.stop != Ended::Interrupted && report.was_answered();
     Ok(match (report.verdicts.iter().all(|verdict| verdict.met), whole) {
         (false, _) => ExitCode::from(EXIT_FINDING),
