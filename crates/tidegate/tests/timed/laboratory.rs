@@ -86,14 +86,15 @@ fn the_distance_is_named() {
 struct Group(PathBuf);
 
 impl Group {
-    /// A tenth of a core, in periods of 100 ms; none where this user may not make groups.
-    fn of_a_tenth() -> Option<Self> {
-        let name = format!("tidegate-test-{}", std::process::id());
+    /// So many hundredths of a core, in periods of 100 ms; none where this user may not make groups.
+    fn of_hundredths(share: u32) -> Option<Self> {
+        let name = format!("tidegate-test-{}-{share}", std::process::id());
         let (first, second) = (Path::new("/sys/fs/cgroup/cpu"), Path::new("/sys/fs/cgroup"));
+        let quota = share * 1_000;
         let (folder, file, quota) = if first.exists() {
-            (first.join(name), "cpu.cfs_quota_us", "10000")
+            (first.join(name), "cpu.cfs_quota_us", quota.to_string())
         } else {
-            (second.join(name), "cpu.max", "10000 100000")
+            (second.join(name), "cpu.max", format!("{quota} 100000"))
         };
         fs::create_dir(&folder).ok()?;
         let group = Self(folder);
@@ -114,7 +115,17 @@ impl Drop for Group {
 /// What a quota allows is named as the server's CPU, with the quota itself, while the cores idle.
 #[test]
 fn a_cpu_quota_is_named() {
-    let Some(group) = Group::of_a_tenth() else {
+    a_quota_is_named(10);
+}
+
+/// A core at half its speed: neither one hot thread, though one does all the work, nor a pool.
+#[test]
+fn a_core_at_half_speed_by_quota_is_named() {
+    a_quota_is_named(50);
+}
+
+fn a_quota_is_named(hundredths: u32) {
+    let Some(group) = Group::of_hundredths(hundredths) else {
         assert!(!is_root(), "root makes a group");
         return tidegate_testkit::not_tested("a CPU quota is named", "only root makes a control group");
     };
@@ -138,7 +149,8 @@ fn a_cpu_quota_is_named() {
         report
     };
     attempts("server-cpu", run, |report| {
-        within("the quota", &report["cause"]["numbers"]["quota_cores"], 0.1, 0.01)?;
+        let quota = f64::from(hundredths) / 100.0;
+        within("the quota", &report["cause"]["numbers"]["quota_cores"], quota, 0.01)?;
         ensure(report["cause"]["summary"].as_str().unwrap().contains("quota"), "the quota is not named")
     });
 }
