@@ -22,6 +22,7 @@ pub(crate) const TIMED: &[&str] = &[
     "load",
     "load_truth",
     "saturate",
+    "server_closes",
     "sliding_counter_error",
     "stub_truth",
 ];
