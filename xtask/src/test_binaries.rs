@@ -23,6 +23,7 @@ pub(crate) const TIMED: &[&str] = &[
     "load_truth",
     "saturate",
     "server_closes",
+    "services",
     "sliding_counter_error",
     "stub_truth",
 ];

@@ -6,5 +6,6 @@ mod laboratory;
 mod load;
 mod planted;
 mod saturate;
+mod services;
 #[path = "../it/support/mod.rs"]
 mod support;
