@@ -150,8 +150,7 @@ pub struct StepRecord {
     pub denied: u64,
     /// Errors by class.
     pub errors: BTreeMap<ErrorClass, u64>,
-    /// Connections that the server ended between two requests, and requests that went out again for that; not there
-    /// when there were none.
+    /// What the server ended between two requests; not there when that was nothing.
     #[serde(default, skip_serializing_if = "ServerCloses::is_none")]
     pub closes: ServerCloses,
     /// Replies by status.

@@ -292,7 +292,7 @@ fn closes_of_the_server_are_told_apart_from_errors_in_every_form() {
     let mut report = sample();
     let said = "Between two requests the server ended";
     assert!(!summary(&report).contains(said) && !html::html(&report).contains(said));
-    assert!(!report.to_json().unwrap().contains("closes"), "absent where there was none");
+    assert!(!report.to_json().unwrap().contains("\"closes\""), "absent where there was none");
     let errors: u64 = report.steps.iter().map(StepRecord::error_count).sum();
     report.steps[0].closes = ServerCloses { goaway: 1, idle: 20, repeated: 3 };
     report.steps[1].closes = ServerCloses { goaway: 0, idle: 2, repeated: 2 };
