@@ -259,7 +259,7 @@ pub fn error_totals(steps: &[StepRecord]) -> Vec<(String, u64)> {
 
 /// What the server ended between two requests, over all steps; nothing to say where it ended nothing.
 #[must_use]
-pub fn closes_sentence(steps: &[StepRecord]) -> Option<String> {
+pub(crate) fn closes_sentence(steps: &[StepRecord]) -> Option<String> {
     let mut sum = ServerCloses::default();
     for step in steps {
         sum.add(&step.closes);
