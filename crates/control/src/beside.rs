@@ -14,7 +14,7 @@ use crate::messages::{Heard, MessageStats};
 use crate::nodes::{KnownNode, NodeIdentity, NodeList};
 use crate::presence::NodesPresent;
 use crate::remote::Remote;
-use crate::secrets::{MAX_SECRET_BYTES, Secret};
+use crate::secrets::{MAX_SECRET_BYTES, Secret, SecretUpdate};
 use crate::uses::Use;
 
 impl Control {
@@ -67,9 +67,10 @@ impl Control {
         if body.len() > MAX_SECRET_BYTES {
             return Err(Error::Full { what: "bytes of a secret", limit: MAX_SECRET_BYTES });
         }
+        let update = SecretUpdate { name, body, known };
         match &self.shared.backend {
-            Backend::Local(local) => local.put_secret((name, body, known)),
-            Backend::Remote(remote) => remote.put_secret((name, body, known)),
+            Backend::Local(local) => local.put_secret(update),
+            Backend::Remote(remote) => remote.put_secret(update),
         }
     }
 

@@ -18,7 +18,7 @@ use crate::asked_from;
 use crate::counts::{self, Period, Sums};
 use crate::document::{Accepted, Altered, AuditRow, Kind, Revision};
 use crate::error::Error;
-use crate::secrets::{self, Secret, Written};
+use crate::secrets::{self, Secret, SecretUpdate, Written};
 use crate::snapshot::Snapshot;
 use crate::statements::{
     altered, audit_row, document, first_before, revisions, signed, write_audit, write_document,
@@ -317,16 +317,16 @@ impl DataDir {
         secrets::read(connection).map_err(|source| self.failed(source))
     }
 
-    /// Puts one in the place of version `known`.
+    /// Puts one in the place of the known version.
     ///
     /// # Errors
     /// [`Error::Database`] or [`Error::Corrupt`]; then nothing was written.
     pub(crate) fn put_secret(
         &self,
         connection: &mut Connection,
-        put: (&str, &str, u64),
+        update: SecretUpdate<'_>,
     ) -> Result<Written, Error> {
-        secrets::write(connection, put).map_err(|source| self.failed(source))
+        secrets::write(connection, update).map_err(|source| self.failed(source))
     }
 
     /// All sums of a period, and the number of the writer's last batch.
@@ -336,7 +336,8 @@ impl DataDir {
     pub(crate) fn read_counts<A: Default>(
         &self,
         connection: &mut Connection,
-        (period, writer): (Period, u64),
+        period: Period,
+        writer: u64,
         add: impl Fn(&mut A, u64, &str, &Sums),
     ) -> Result<(A, u64), Error> {
         counts::read(connection, period, writer, add).map_err(|source| self.failed(source))

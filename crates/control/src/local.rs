@@ -13,7 +13,7 @@ use crate::counts::{self, Added, Batch, Period, Sums};
 use crate::database::DataDir;
 use crate::document::{Accepted, Altered, AuditRow, Kind, Revision};
 use crate::error::Error;
-use crate::secrets::Secret;
+use crate::secrets::{Secret, SecretUpdate};
 use crate::snapshot::Snapshot;
 use crate::uses::{self, Use};
 
@@ -84,12 +84,12 @@ impl Local {
         self.dir.secrets(&self.writer.lock())
     }
 
-    /// Puts a secret in the place of version `known`; its version then.
+    /// Puts a secret in the place of the known version; its version then.
     ///
     /// # Errors
     /// [`Error::Moved`], [`Error::Full`], [`Error::Database`] or [`Error::Corrupt`]; then nothing was written.
-    pub(crate) fn put_secret(&self, put: (&str, &str, u64)) -> Result<u64, Error> {
-        self.dir.put_secret(&mut self.writer.lock(), put)?.into_version()
+    pub(crate) fn put_secret(&self, update: SecretUpdate<'_>) -> Result<u64, Error> {
+        self.dir.put_secret(&mut self.writer.lock(), update)?.into_version()
     }
 
     /// Adds a batch of counted requests.
@@ -126,7 +126,7 @@ impl Local {
         writer: u64,
         add: impl Fn(&mut A, u64, &str, &Sums),
     ) -> Result<(A, u64), Error> {
-        self.dir.read_counts(&mut self.reader.lock(), (period, writer), add)
+        self.dir.read_counts(&mut self.reader.lock(), period, writer, add)
     }
 
     /// What is on the disk.

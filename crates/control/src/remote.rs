@@ -42,7 +42,7 @@ use crate::messages::{Messages, outbox};
 use crate::nodes::{NodeIdentity, NodeList};
 use crate::presence::NodesPresent;
 use crate::rows;
-use crate::secrets::{self, Secret};
+use crate::secrets::{self, Secret, SecretUpdate};
 use crate::snapshot::{History, Snapshot, publish};
 use crate::spare::Spare;
 use crate::turn::{self, Turn};
@@ -259,12 +259,12 @@ impl Remote {
         }
     }
 
-    /// Puts a secret in the place of version `known`; its version then.
+    /// Puts a secret in the place of the known version; its version then.
     ///
     /// # Errors
     /// [`Error::Moved`], [`Error::Full`], [`Error::Unavailable`] or [`Error::Unknown`].
-    pub(crate) fn put_secret(&self, put: (&str, &str, u64)) -> Result<u64, Error> {
-        let outcome = self.run(async |client| secrets::store(client, put).await);
+    pub(crate) fn put_secret(&self, update: SecretUpdate<'_>) -> Result<u64, Error> {
+        let outcome = self.run(async |client| secrets::store(client, update).await);
         outcome.map_err(|error| match error {
             Error::Late => Error::Unknown { reason: Error::Late.to_string() },
             error => error,

@@ -136,7 +136,7 @@ fn changes_back(control: &Control, parts: &Parts, wanted: Revert) -> Result<Vec<
     }
     let (mut gone, mut put) = (Vec::new(), Vec::new());
     for kind in parts.kinds().into_iter().filter(|kind| !stays.contains(kind)) {
-        for (name, before) in then(control, parts, (to, kind))? {
+        for (name, before) in then(control, parts, to, kind)? {
             let body = now.get(kind, &name).map(|document| &document.body);
             match (before, body) {
                 (Some(before), body) if body != Some(&before) => put.push(Change::put(kind, name, before)),
@@ -156,7 +156,8 @@ fn changes_back(control: &Control, parts: &Parts, wanted: Revert) -> Result<Vec<
 fn then(
     control: &Control,
     parts: &Parts,
-    (to, kind): (Revision, Kind),
+    to: Revision,
+    kind: Kind,
 ) -> Result<BTreeMap<Arc<str>, Option<Arc<str>>>, ChangeError> {
     let rows = control.first_before(to, kind)?;
     if rows.len() > MAX_CHANGES {

@@ -74,6 +74,15 @@ impl fmt::Debug for Secret {
     }
 }
 
+/// A secret that is to be put in the place of the version that its writer knows.
+#[derive(Clone, Copy)]
+pub(crate) struct SecretUpdate<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) body: &'a str,
+    /// The version that is replaced; 0 if there must be none.
+    pub(crate) known: u64,
+}
+
 /// All secrets of a data directory.
 pub(crate) fn read(connection: &Connection) -> rusqlite::Result<Vec<Secret>> {
     connection
@@ -84,11 +93,9 @@ pub(crate) fn read(connection: &Connection) -> rusqlite::Result<Vec<Secret>> {
         .collect()
 }
 
-/// Puts one there in the place of version `known`.
-pub(crate) fn write(
-    connection: &mut Connection,
-    (name, body, known): (&str, &str, u64),
-) -> rusqlite::Result<Written> {
+/// Puts one there in the place of the known version.
+pub(crate) fn write(connection: &mut Connection, update: SecretUpdate<'_>) -> rusqlite::Result<Written> {
+    let SecretUpdate { name, body, known } = update;
     let transaction = connection.transaction()?;
     let found: Option<i64> = transaction
         .query_row("SELECT version FROM secret WHERE name = ?", [name], |row| row.get(0))
@@ -146,11 +153,12 @@ pub(crate) async fn load(client: &Client) -> Result<Vec<Secret>, Error> {
     rows.iter().map(secret).collect()
 }
 
-/// Puts one there in the place of version `known`.
+/// Puts one there in the place of the known version.
 ///
 /// # Errors
 /// [`Error::Moved`], [`Error::Full`] or [`Error::Unavailable`].
-pub(crate) async fn store(client: &Client, (name, body, known): (&str, &str, u64)) -> Result<u64, Error> {
+pub(crate) async fn store(client: &Client, update: SecretUpdate<'_>) -> Result<u64, Error> {
+    let SecretUpdate { name, body, known } = update;
     prepare(client).await?;
     let next = signed(known + 1);
     // One statement each: nothing comes between the comparison and the change.
@@ -159,9 +167,9 @@ pub(crate) async fn store(client: &Client, (name, body, known): (&str, &str, u64
                       WHERE (SELECT count(*) FROM tidegate_secrets.secret) < $4 ON CONFLICT DO NOTHING";
         client.execute(insert, &[&name, &body, &next, &signed(MAX_SECRETS as u64)]).await
     } else {
-        let update =
+        let replace =
             "UPDATE tidegate_secrets.secret SET body = $2, version = $3 WHERE name = $1 AND version = $4";
-        client.execute(update, &[&name, &body, &next, &signed(known)]).await
+        client.execute(replace, &[&name, &body, &next, &signed(known)]).await
     };
     if stored.map_err(unavailable)? == 1 {
         return Ok(known + 1);
