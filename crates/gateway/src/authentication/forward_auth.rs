@@ -99,7 +99,7 @@ impl Gateway {
     ) -> Option<Result<(Attested, Vec<HeaderValue>), Response<Bytes>>> {
         let deadline = monotonic() + auth.timeout;
         let mut told = request.headers.clone();
-        onward(&mut told, request.version, route, normal, (self.settings(), None));
+        onward(&mut told, request.version, route, normal, self.settings(), None);
         let mut message = question(auth, normal, request, &told)?;
         let answered = self.ask_server(route, &authority.upstream, normal, &mut message, deadline);
         // In its own time also if the route's fallback or its servers' patience is longer.

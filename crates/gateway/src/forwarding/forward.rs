@@ -88,7 +88,7 @@ impl Gateway {
         let is_head = parts.method == Method::HEAD;
         let key = upstream.key(&parts.headers, normal.client);
         let other = route.fallback.as_ref().map(|it| (it, it.key(&parts.headers, normal.client)));
-        onward(&mut parts.headers, parts.version, route, normal, (self.settings(), record.trace()));
+        onward(&mut parts.headers, parts.version, route, normal, self.settings(), record.trace());
         forward_to(&mut parts, &route.config)?;
         if let Some(identity) = &normal.identity {
             self.identity_fields().tell(identity, &mut parts.headers);
@@ -354,7 +354,8 @@ pub(crate) fn onward(
     received: Version,
     route: &Route,
     normal: &Normal<'_>,
-    (settings, trace): (GatewaySettings, Option<TraceContext>),
+    settings: GatewaySettings,
+    trace: Option<TraceContext>,
 ) {
     let trace = trace.unwrap_or_else(|| fields::trace(fields, random()));
     let edits = &route.config.request_fields;

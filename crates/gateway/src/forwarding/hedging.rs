@@ -136,7 +136,7 @@ impl Gateway {
             return (sent, first);
         }
         hedge.won.fetch_add(1, Relaxed);
-        record.overtaken((sending.upstream, second.server), second.begun, span);
+        record.overtaken(sending.upstream, second.server, second.begun, span);
         (sent, second)
     }
 

@@ -130,9 +130,9 @@ impl Route {
     /// The same of a route that need not be in force.
     pub(crate) fn takes(config: &RouteConfig, request: &Parts) -> bool {
         accepts_method(config, request)
-            && config.fields.iter().all(|field| has_field(request, field))
-            && config.cookies.iter().all(|cookie| has_cookie(&request.headers, cookie))
-            && config.query.iter().all(|parameter| has_parameter(request, parameter))
+            && config.fields.iter().all(|(name, value)| has_field(request, name, value))
+            && config.cookies.iter().all(|(name, value)| has_cookie(&request.headers, name, value))
+            && config.query.iter().all(|(name, value)| has_parameter(request, name, value))
     }
 
     /// What a request whose host and path are right lacks, if it lacks something.
@@ -140,14 +140,15 @@ impl Route {
         if !accepts_method(config, request) {
             return Some("method".to_owned());
         }
-        if let Some((name, _)) = config.fields.iter().find(|field| !has_field(request, field)) {
+        let lacking = config.fields.iter().find(|(name, value)| !has_field(request, name, value));
+        if let Some((name, _)) = lacking {
             return Some(format!("header {name}"));
         }
-        let lacking = config.cookies.iter().find(|cookie| !has_cookie(&request.headers, cookie));
+        let lacking = config.cookies.iter().find(|(name, value)| !has_cookie(&request.headers, name, value));
         if let Some((name, _)) = lacking {
             return Some(format!("cookie {name}"));
         }
-        let lacking = config.query.iter().find(|parameter| !has_parameter(request, parameter));
+        let lacking = config.query.iter().find(|(name, value)| !has_parameter(request, name, value));
         lacking.map(|(name, _)| format!("query parameter {name}"))
     }
 }
@@ -166,11 +167,11 @@ fn accepts_method(config: &RouteConfig, request: &Parts) -> bool {
     config.methods.is_empty() || config.methods.contains(&request.method)
 }
 
-fn has_field(request: &Parts, (name, value): &(HeaderName, HeaderValue)) -> bool {
+fn has_field(request: &Parts, name: &HeaderName, value: &HeaderValue) -> bool {
     request.headers.get_all(name).iter().any(|given| given == value)
 }
 
-fn has_parameter(request: &Parts, (name, value): &(Box<str>, Box<str>)) -> bool {
+fn has_parameter(request: &Parts, name: &str, value: &str) -> bool {
     let stated = request.uri.query().unwrap_or_default();
-    form_urlencoded::parse(stated.as_bytes()).any(|(key, given)| *key == **name && *given == **value)
+    form_urlencoded::parse(stated.as_bytes()).any(|(key, given)| key == name && given == value)
 }

@@ -56,7 +56,8 @@ impl SplitConfig {
             request.headers.get_all(name).iter().any(|given| given == value)
         };
         let states_some = !self.fields.is_empty() || !self.cookies.is_empty();
-        let has_cookies = || self.cookies.iter().all(|cookie| has_cookie(&request.headers, cookie));
+        let has_cookies =
+            || self.cookies.iter().all(|(name, value)| has_cookie(&request.headers, name, value));
         if states_some && self.fields.iter().all(has) && has_cookies() {
             return SplitSide { share: Some(0), why: Why::Fields };
         }
@@ -75,7 +76,7 @@ impl SplitConfig {
 }
 
 /// Whether a request has a cookie of this name and value.
-pub(crate) fn has_cookie(fields: &HeaderMap, (name, value): &(Box<str>, Box<str>)) -> bool {
+pub(crate) fn has_cookie(fields: &HeaderMap, name: &str, value: &str) -> bool {
     cookies(fields, name).any(|given| given == value.as_bytes())
 }
 

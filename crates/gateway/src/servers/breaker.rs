@@ -179,7 +179,7 @@ impl SharedBreaker {
     }
 
     /// Has the log say what an operator must know of a change.
-    fn tell(&self, change: Change, (calls, failed, slow): (u32, u32, u32), now: Tick) {
+    fn tell(&self, change: Change, calls: u32, failed: u32, slow: u32, now: Tick) {
         let (kind, name) = (self.of.0, &*self.of.1);
         match change {
             Change::Opened => {
@@ -247,9 +247,9 @@ impl BreakerAdmission<'_> {
                 let change = state.report(pass, outcome, now);
                 self.breaker.standing.set(&state);
                 if change != Change::None {
-                    let judged = state.recent(now);
+                    let (calls, failed, slow) = state.recent(now);
                     drop(state);
-                    self.breaker.tell(change, judged, now);
+                    self.breaker.tell(change, calls, failed, slow, now);
                 }
                 change
             }

@@ -327,7 +327,9 @@ impl AnalyticsAnswer {
             let named = columns.iter().map(|name| (*name).to_owned()).zip(cells);
             Value::Object(named.collect::<Map<String, Value>>())
         };
-        let rows: Vec<Value> = self.rows.rows.iter().map(|(key, counts)| row(cells(key, counts))).collect();
+        let rows = self.rows.rows.iter();
+        let rows: Vec<Value> =
+            rows.map(|((begin, labels), counts)| row(cells(*begin, labels, counts))).collect();
         let total = NUMBERS.iter().map(|name| (*name).to_owned()).zip(self.rows.total.numbers());
         json!({
             "total": Value::Object(total.collect()),
@@ -345,8 +347,8 @@ impl AnalyticsAnswer {
     pub fn csv(&self) -> String {
         let mut text = self.columns().join(",");
         text.push_str("\r\n");
-        for (key, counts) in &self.rows.rows {
-            for (index, cell) in cells(key, counts).iter().enumerate() {
+        for ((begin, labels), counts) in &self.rows.rows {
+            for (index, cell) in cells(*begin, labels, counts).iter().enumerate() {
                 if index > 0 {
                     text.push(',');
                 }
@@ -368,7 +370,7 @@ fn in_order(query: &AnalyticsQuery) -> AnalyticsQuery {
     AnalyticsQuery { by, ..query.clone() }
 }
 
-fn cells((begin, labels): &(Option<u64>, Vec<String>), counts: &Row) -> Vec<Value> {
+fn cells(begin: Option<u64>, labels: &[String], counts: &Row) -> Vec<Value> {
     let begin = begin.map(|begin| Value::String(time(begin)));
     let labels = labels.iter().map(|label| Value::String(label.clone()));
     begin.into_iter().chain(labels).chain(counts.numbers()).collect()

@@ -303,12 +303,7 @@ impl Recorder {
     }
 
     /// A second attempt, which began then and has this span, has forestalled the one that began last.
-    pub(crate) fn overtaken(
-        &mut self,
-        (upstream, server): (&Arc<Upstream>, usize),
-        begun: Instant,
-        own: u64,
-    ) {
+    pub(crate) fn overtaken(&mut self, upstream: &Arc<Upstream>, server: usize, begun: Instant, own: u64) {
         self.attempt_ended(|| AttemptEnd::Failure("overtaken"));
         self.attempt(upstream, server);
         self.note(|record| {
