@@ -78,17 +78,17 @@ pub fn plain(view: &View<'_>) -> String {
     )
 }
 
-/// The running step alone, for a terminal of (columns, rows).
+/// The running step alone, for a terminal of so many columns.
 #[must_use]
-pub fn step(running: &Running, (columns, _): (usize, usize)) -> Vec<String> {
+pub fn step(running: &Running, columns: usize) -> Vec<String> {
     let columns = columns.max(NARROWEST);
     self::running(running, columns).into_iter().map(|line| cut(&line, columns)).collect()
 }
 
-/// The whole view for a terminal of (columns, rows): no line is wider than it, and it is no higher
+/// The whole view for a terminal of so many columns and rows: no line is wider than it, and it is no higher
 /// where there is room for one level. Text from outside loses its control characters.
 #[must_use]
-pub fn screen(view: &View<'_>, (columns, rows): (usize, usize), colour: bool) -> Vec<String> {
+pub fn screen(view: &View<'_>, columns: usize, rows: usize, colour: bool) -> Vec<String> {
     let columns = columns.max(NARROWEST);
     let shown = rows.saturating_sub(OTHER_ROWS).clamp(1, LEVELS_SHOWN);
     let mut lines = ladder(view, columns, shown, colour);
@@ -242,8 +242,8 @@ mod tests {
     #[test]
     fn both_forms() {
         let levels = levels();
-        let mut shown = screen(&view(&levels, Some(now())), (80, 24), false);
-        shown.extend(screen(&view(&levels, Some(now())), (40, 13), false));
+        let mut shown = screen(&view(&levels, Some(now())), 80, 24, false);
+        shown.extend(screen(&view(&levels, Some(now())), 40, 13, false));
         shown.push(plain(&view(&levels, Some(now()))));
         shown.push(plain(&view(&levels, None)));
         insta::assert_snapshot!(shown.join("\n"));
@@ -267,7 +267,7 @@ mod tests {
         ) {
             let levels = levels();
             let running = Running { load, elapsed_seconds: share * 6.0, errors, ..now() };
-            let lines = screen(&view(&levels, Some(running)), (columns, rows), false);
+            let lines = screen(&view(&levels, Some(running)), columns, rows, false);
             prop_assert!(lines.len() < rows, "{} lines in {rows} rows", lines.len());
             for line in lines {
                 prop_assert!(line.chars().count() <= columns.max(NARROWEST), "{}", line);

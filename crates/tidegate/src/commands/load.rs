@@ -155,7 +155,7 @@ fn run(args: &Load, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     if terminal::can_redraw() {
         cluster = cluster.on_progress(drawn_on(Arc::clone(&canvas)));
     }
-    steps(args, &scenario, &mut cluster, (&engine, &canvas), out)
+    steps(args, &scenario, &mut cluster, &engine, &canvas, out)
 }
 
 /// What makes the load: this machine, or agents. None when a machine does not allow it.
@@ -205,7 +205,8 @@ fn steps(
     args: &Load,
     scenario: &Scenario,
     cluster: &mut Cluster,
-    (engine, canvas): (&str, &Mutex<Canvas>),
+    engine: &str,
+    canvas: &Mutex<Canvas>,
     out: &mut dyn Write,
 ) -> anyhow::Result<ExitCode> {
     let stop = cluster.stop_handle();
@@ -254,7 +255,8 @@ fn steps(
 /// Draws the running step over itself.
 fn drawn_on(canvas: Arc<Mutex<Canvas>>) -> OnProgress {
     Box::new(move |progress| {
-        let lines = live::step(&Running::from(progress), terminal::size());
+        let (columns, _) = terminal::size();
+        let lines = live::step(&Running::from(progress), columns);
         canvas.lock().draw(&lines);
     })
 }

@@ -113,8 +113,9 @@ impl Top {
         let panels = Panel::all(self.by.as_deref());
         let mut looks = 0;
         loop {
-            let size = if is_terminal { terminal::output_size() } else { (usize::MAX, usize::MAX) };
-            let picture = match look(&client, &panels, size) {
+            let (columns, rows) =
+                if is_terminal { terminal::output_size() } else { (usize::MAX, usize::MAX) };
+            let picture = match look(&client, &panels, columns, rows) {
                 Ok(picture) => terminal::plain(&picture),
                 Err(reason) => return refused(&reason),
             };
@@ -142,7 +143,7 @@ fn pause_of(text: &str) -> Result<Duration, String> {
 }
 
 /// What is shown, on so many columns and rows.
-fn look(client: &Client, panels: &[Panel], (columns, rows): (usize, usize)) -> Result<String, String> {
+fn look(client: &Client, panels: &[Panel], columns: usize, rows: usize) -> Result<String, String> {
     let minutes = client.ask("GET", "/v1/analytics?step=minute", None)?;
     let Some(newest) = newest(&minutes) else { return Ok("no requests in the last hour\n".to_owned()) };
     let mut heading = format!("since {newest}");
@@ -170,7 +171,7 @@ fn look(client: &Client, panels: &[Panel], (columns, rows): (usize, usize)) -> R
         if panels.len() > 1 {
             picture.push('\n');
         }
-        picture.push_str(&table(panel, answer, &newest, (columns, rows)));
+        picture.push_str(&table(panel, answer, &newest, columns, rows));
     }
     Ok(picture)
 }
@@ -206,7 +207,7 @@ fn newest(answer: &Value) -> Option<String> {
 }
 
 /// A panel's rows of the minute that begins then, those with most requests first.
-fn table(panel: &Panel, answer: &Value, begin: &str, (columns, most): (usize, usize)) -> String {
+fn table(panel: &Panel, answer: &Value, begin: &str, columns: usize, most: usize) -> String {
     let rows = answer["rows"].as_array().map(Vec::as_slice).unwrap_or_default();
     let mut rows: Vec<&Value> =
         rows.iter().filter(|row| row["begin"] == begin && (panel.shows)(row)).collect();
@@ -270,7 +271,7 @@ mod tests {
         let answer = json!({ "rows": rows });
         assert_eq!(newest(&answer).unwrap(), new);
         let panel = &Panel::all(Some("route"))[0];
-        let text = table(panel, &answer, new, (usize::MAX, 2));
+        let text = table(panel, &answer, new, usize::MAX, 2);
         let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(lines[1], ["app", "20", "20", "-", "-", "-", "1.5", "-", "-", "-"]);
         assert_eq!((lines[2][0], lines.len()), ("-", 3));
@@ -284,7 +285,7 @@ mod tests {
         let row = |key: &str, status: &str| json!({"begin": begin, "route": "r".repeat(60), "key": key, "status": status, "requests": 7});
         let answer = json!({"rows": [row("k", "429"), row("k", "200"), row("", "401")]});
         let denied = &Panel::all(None)[2];
-        let text = table(denied, &answer, begin, (60, 9));
+        let text = table(denied, &answer, begin, 60, 9);
         assert_eq!(text.lines().count(), 3, "the titles and two denials: {text}");
         assert!(text.lines().all(|line| line.chars().count() <= 60), "{text}");
         let titles: Vec<&str> = text.lines().next().unwrap().split_whitespace().skip(4).collect();

@@ -10,7 +10,7 @@ use crate::report::{LevelRow, Report};
 pub(super) fn throughput(report: &Report) -> String {
     let loads = || report.levels.iter().map(|l| l.load);
     let rates = report.levels.iter().filter_map(|l| Some(l.interval?.high.max(l.throughput?)));
-    let mut chart = Chart::new(Axis::log(loads()), Axis::linear(rates), (count, count));
+    let mut chart = Chart::new(Axis::log(loads()), Axis::linear(rates), count, count);
     zones(report, &mut chart);
     if let Some(usl) = report.usl.filter(|_| report.is_closed()) {
         let (low, high) = loads().fold((f64::INFINITY, 1.0_f64), |(l, h), v| (l.min(v), h.max(v)));
@@ -36,7 +36,7 @@ pub(super) fn throughput(report: &Report) -> String {
     if let Some(at) = knee_load(report) {
         chart.marker("knee", "knee", at);
     }
-    chart.figure("Throughput against load", (report.load_unit(), "good replies per second"))
+    chart.figure("Throughput against load", report.load_unit(), "good replies per second")
 }
 
 /// Latency percentiles against load.
@@ -46,7 +46,7 @@ pub(super) fn latency(report: &Report) -> String {
         [("p50", "p50", |l| l.p50_us), ("p95", "p95", |l| l.p95_us), ("p99", "p99", |l| l.p99_us)];
     let all = report.levels.iter().flat_map(|l| [l.p50_us, l.p95_us, l.p99_us]).flatten();
     let loads = Axis::log(report.levels.iter().map(|l| l.load));
-    let mut chart = Chart::new(loads, Axis::log(all), (count, time));
+    let mut chart = Chart::new(loads, Axis::log(all), count, time);
     zones(report, &mut chart);
     for (class, label, pick) in picks {
         let points: Vec<(f64, f64)> = report.levels.iter().filter_map(|l| Some((l.load, pick(l)?))).collect();
@@ -58,7 +58,7 @@ pub(super) fn latency(report: &Report) -> String {
     if let Some(at) = knee_load(report) {
         chart.marker("knee", "knee", at);
     }
-    chart.figure("Response time against load", (report.load_unit(), "time from the planned send, log scale"))
+    chart.figure("Response time against load", report.load_unit(), "time from the planned send, log scale")
 }
 
 /// Histogram of the response time at one step.
@@ -66,13 +66,13 @@ pub(super) fn histogram(step: &StepRecord) -> String {
     let buckets = &step.response.histogram;
     let shares: Vec<f64> = buckets.iter().map(|b| b.1 as f64 / step.response.count.max(1) as f64).collect();
     let edges = buckets.iter().flat_map(|b| [b.0 as f64 / 1.05, b.0 as f64]);
-    let mut chart = Chart::new(Axis::log(edges), Axis::linear(shares.iter().copied()), (time, percent));
+    let mut chart = Chart::new(Axis::log(edges), Axis::linear(shares.iter().copied()), time, percent);
     for (bucket, &share) in buckets.iter().zip(&shares) {
         let end = bucket.0 as f64;
         chart.bar("main", end / 1.05, end, share, &format!("up to {}: {} replies", time(end), bucket.1));
     }
     let title = format!("Response time at {} (histogram)", count(step.load()));
-    chart.figure(&title, ("response time", "share of replies"))
+    chart.figure(&title, "response time", "share of replies")
 }
 
 /// Percentile curve: the further right, the rarer.
@@ -86,10 +86,10 @@ pub(super) fn percentiles(step: &StepRecord) -> String {
         format!("p{}", text.trim_end_matches('0').trim_end_matches('.'))
     };
     let axes = (Axis::log(all().map(|p| p.0)), Axis::log(all().map(|p| p.1)));
-    let mut chart = Chart::new(axes.0, axes.1, (quantile, time));
+    let mut chart = Chart::new(axes.0, axes.1, quantile, time);
     chart.line("main", "response (from the planned send)", &response);
     chart.line("fit", "service (from the actual send)", &service);
-    chart.figure(&format!("Percentiles at {}", count(step.load())), ("percentile", "time, log scale"))
+    chart.figure(&format!("Percentiles at {}", count(step.load())), "percentile", "time, log scale")
 }
 
 fn curve(latency: &LatencySummary) -> Vec<(f64, f64)> {
@@ -123,7 +123,7 @@ pub(super) fn timeline(report: &Report) -> String {
     }
     let highest = good.iter().chain(&denied).chain(&errors).map(|p| p.1);
     let seconds = |v: f64| format!("{} s", count(v));
-    let mut chart = Chart::new(Axis::linear([0.0, at].into_iter()), Axis::linear(highest), (seconds, count));
+    let mut chart = Chart::new(Axis::linear([0.0, at].into_iter()), Axis::linear(highest), seconds, count);
     for start in starts {
         chart.marker("step", "step", start);
     }
@@ -134,7 +134,7 @@ pub(super) fn timeline(report: &Report) -> String {
             chart.line(class, label, &thinned(points));
         }
     }
-    chart.figure("Timeline, warm-up left out", ("measured time", "per second"))
+    chart.figure("Timeline, warm-up left out", "measured time", "per second")
 }
 
 /// At most 1,200 points: neighbours are averaged.
@@ -152,7 +152,8 @@ pub(super) fn errors(totals: &[(String, u64)]) -> String {
     let mut chart = Chart::new(
         Axis::linear([0.0, totals.len() as f64].into_iter()),
         Axis::linear([0.0, most].into_iter()),
-        (|_| String::new(), count),
+        |_| String::new(),
+        count,
     );
     // A single class is a bar too, not a wall.
     let half = (0.15 * totals.len() as f64).min(0.4);
@@ -164,7 +165,7 @@ pub(super) fn errors(totals: &[(String, u64)]) -> String {
     for (class, n) in totals {
         chart.note("p99", format!("{class}: {}", count(*n as f64)));
     }
-    chart.figure("Errors by class", ("from left to right as below", "errors"))
+    chart.figure("Errors by class", "from left to right as below", "errors")
 }
 
 fn class_of(name: &str) -> &'static str {

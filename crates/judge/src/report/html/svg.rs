@@ -102,8 +102,9 @@ pub(super) struct Chart {
 
 impl Chart {
     /// An empty chart; the formats write the ticks of x and y.
-    pub(super) fn new(x: Axis, y: Axis, formats: (TickFormat, TickFormat)) -> Self {
-        let widest = y.ticks().into_iter().map(|tick| width(&formats.1(tick))).fold(0.0, f64::max);
+    pub(super) fn new(x: Axis, y: Axis, x_format: TickFormat, y_format: TickFormat) -> Self {
+        let widest = y.ticks().into_iter().map(|tick| width(&y_format(tick))).fold(0.0, f64::max);
+        let formats = (x_format, y_format);
         Self { x, y, formats, left: widest + 2.0 * GAP, marks: String::new(), legend: Vec::new() }
     }
 
@@ -194,8 +195,8 @@ impl Chart {
         self.legend.push((class, label));
     }
 
-    /// The finished figure; `labels` name the axes x and y.
-    pub(super) fn figure(self, title: &str, labels: (&str, &str)) -> String {
+    /// The finished figure, with the names of its axes.
+    pub(super) fn figure(self, title: &str, x_label: &str, y_label: &str) -> String {
         let mut ticks = String::new();
         for x in self.x.ticks() {
             let (at, label) = (self.px(x), self.formats.0(x));
@@ -224,7 +225,7 @@ impl Chart {
             .iter()
             .map(|(class, label)| format!(r#"<li><i class="{class}"></i>{}</li>"#, escape(label)))
             .collect();
-        let (title, x_label, y_label) = (escape(title), escape(labels.0), escape(labels.1));
+        let (title, x_label, y_label) = (escape(title), escape(x_label), escape(y_label));
         format!(
             r#"<figure><figcaption>{title}</figcaption><svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{title}">{ticks}{marks}<text class="axis" x="{:.1}" y="{:.1}" text-anchor="middle">{x_label}</text></svg><ul class="legend"><li class="unit">up: {y_label}</li>{legend}</ul></figure>"#,
             self.left + (WIDTH - self.left - RIGHT) / 2.0,
@@ -261,9 +262,9 @@ mod tests {
     #[test]
     fn labels_are_escaped() {
         let axes = (Axis::log([1.0, 10.0].into_iter()), Axis::linear([0.0, 5.0].into_iter()));
-        let mut chart = Chart::new(axes.0, axes.1, (|v| v.to_string(), |v| v.to_string()));
+        let mut chart = Chart::new(axes.0, axes.1, |v| v.to_string(), |v| v.to_string());
         chart.dots("a", "<b>", &[(2.0, 3.0, "\"><script>".to_owned())]);
-        let svg = chart.figure("<t>", ("<x>", "<y>"));
+        let svg = chart.figure("<t>", "<x>", "<y>");
         assert!(!svg.contains("<script>") && !svg.contains("<b>") && svg.contains("&lt;t&gt;"));
     }
 }

@@ -111,7 +111,8 @@ impl ShownRun {
             denied: now.denied,
             errors: now.errors,
         });
-        let lines = live::screen(&self.view(running), terminal::size(), true);
+        let (columns, rows) = terminal::size();
+        let lines = live::screen(&self.view(running), columns, rows, true);
         self.canvas.draw(&lines);
     }
 
