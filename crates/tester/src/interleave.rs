@@ -20,20 +20,21 @@ pub enum Side {
     B,
 }
 
-/// Measures both at the same levels, each `settings.repeats` times. A stop ends both.
+/// Measures sides A and B at the same levels, each `settings.repeats` times. A stop ends both.
 ///
 /// # Errors
 /// When a step cannot be run.
 pub fn interleave<T: Bench>(
-    benches: (&mut T, &mut T),
+    bench_a: &mut T,
+    bench_b: &mut T,
     settings: &Settings,
     stop: &Stop,
     on_step: OnStep<'_>,
 ) -> Result<(Discovery, Discovery), T::Error> {
     // A side that looks noisy gets no more repeats than the other.
     let settings = Settings { max_repeats: settings.repeats, ..settings.clone() };
-    let mut a = (benches.0, Discovery::new(settings.clone()), Side::A);
-    let mut b = (benches.1, Discovery::new(settings), Side::B);
+    let mut a = (bench_a, Discovery::new(settings.clone()), Side::A);
+    let mut b = (bench_b, Discovery::new(settings), Side::B);
     for round in 0.. {
         let order = if round % 2 == 0 { [&mut a, &mut b] } else { [&mut b, &mut a] };
         let mut done = 0;
@@ -74,7 +75,7 @@ mod tests {
         let settings = Settings { levels: vec![16.0], repeats: 4, ..Settings::default() };
         let mut order = String::new();
         let mut note = |side: Side, _: &Discovery| order.push(if side == Side::A { 'A' } else { 'B' });
-        let (left, right) = interleave((&mut a, &mut b), &settings, &Stop::default(), &mut note).unwrap();
+        let (left, right) = interleave(&mut a, &mut b, &settings, &Stop::default(), &mut note).unwrap();
         assert_eq!(order, "ABBAABBA");
         let report = |side: &Discovery| Report::build(Context::default(), side, &[], &[]);
         let found = compare(&report(&left), &report(&right), 1).unwrap();
@@ -86,7 +87,7 @@ mod tests {
         let (mut a, mut b) = (Service::new(8, 10_000.0), Service::new(8, 9_000.0));
         let stop = Stop::default();
         let settings = Settings { levels: vec![16.0], ..Settings::default() };
-        let (left, right) = interleave((&mut a, &mut b), &settings, &stop, &mut |_, _| stop.stop()).unwrap();
+        let (left, right) = interleave(&mut a, &mut b, &settings, &stop, &mut |_, _| stop.stop()).unwrap();
         assert_eq!((left.steps().len(), right.steps().len()), (1, 0));
     }
 }

@@ -35,7 +35,7 @@ impl Validity {
         }
         let [_signature, _issuer] = [body.take(SEQUENCE)?, body.take(SEQUENCE)?];
         let mut validity = Der(body.take(SEQUENCE)?);
-        Some(Self { not_before: seconds(validity.any()?)?, not_after: seconds(validity.any()?)? })
+        Some(Self { not_before: seconds(&mut validity)?, not_after: seconds(&mut validity)? })
     }
 }
 
@@ -65,8 +65,9 @@ impl<'a> Der<'a> {
     }
 }
 
-/// `YYMMDDHHMMSSZ` (years 1950 to 2049) or `YYYYMMDDHHMMSSZ`, in seconds since 1970.
-fn seconds((tag, text): (u8, &[u8])) -> Option<u64> {
+/// The next element, a time: `YYMMDDHHMMSSZ` (years 1950 to 2049) or `YYYYMMDDHHMMSSZ`, in seconds since 1970.
+fn seconds(elements: &mut Der<'_>) -> Option<u64> {
+    let (tag, text) = elements.any()?;
     let (year, rest) = match tag {
         UTC_TIME => {
             let (year, rest) = number(text)?;

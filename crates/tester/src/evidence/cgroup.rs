@@ -25,7 +25,8 @@ pub struct Quota {
 #[must_use]
 pub fn quota(pid: u32) -> Quota {
     let Ok(groups) = fs::read_to_string(format!("/proc/{pid}/cgroup")) else { return Quota::default() };
-    let above: Vec<PathBuf> = folders(&groups).iter().flat_map(upwards).collect();
+    let above: Vec<PathBuf> =
+        folders(&groups).iter().flat_map(|(mount, path)| upwards(mount, path)).collect();
     let limited = above.iter().filter_map(|folder| Some((folder, cores(folder)?)));
     let tightest = limited.min_by(|a, b| a.1.total_cmp(&b.1));
     let periods = |folder: &Path| periods(&fs::read_to_string(folder.join("cpu.stat")).ok()?);
@@ -36,8 +37,7 @@ pub fn quota(pid: u32) -> Quota {
 }
 
 /// A group and those above it, up to the root of its mount.
-fn upwards(leaf: &(PathBuf, String)) -> Vec<PathBuf> {
-    let (mount, path) = leaf;
+fn upwards(mount: &Path, path: &str) -> Vec<PathBuf> {
     Path::new(path)
         .ancestors()
         .take(MAX_DEPTH)
@@ -112,7 +112,7 @@ mod tests {
     #[test]
     fn groups_above_are_looked_at_too() {
         let found = folders("4:cpu,cpuacct:/outer/inner\n0::/\n");
-        let all: Vec<PathBuf> = found.iter().flat_map(upwards).collect();
+        let all: Vec<PathBuf> = found.iter().flat_map(|(mount, path)| upwards(mount, path)).collect();
         let all: Vec<&str> = all.iter().map(|path| path.to_str().unwrap().trim_end_matches('/')).collect();
         assert_eq!(
             all,

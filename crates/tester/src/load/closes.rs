@@ -28,7 +28,7 @@ impl<P: Protocol> Worker<P> {
             return self.broke(id, now, ErrorClass::Reset);
         }
         match self.protocol.closed(&mut slot.state) {
-            Reply::Done { verdict, status, .. } => self.finished(id, now, (verdict, status, false)),
+            Reply::Done { verdict, status, .. } => self.finished(id, now, verdict, status, false),
             _ => self.not_taken(id, now, ErrorClass::Reset),
         }
     }

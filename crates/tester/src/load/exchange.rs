@@ -90,7 +90,7 @@ impl<P: Protocol> Worker<P> {
             let since = slot.since;
             let counted = self.counts(id, since);
             self.task.tally.sent(since, counted, 0, 0);
-            self.finished(id, now, (Verdict::Good, 0, false));
+            self.finished(id, now, Verdict::Good, 0, false);
         } else {
             self.send(id, true);
         }
@@ -301,7 +301,7 @@ impl<P: Protocol> Worker<P> {
             (Reply::Done { verdict, status, reusable }, SlotPhase::Busy) => {
                 slot.begin_reply(now);
                 self.ended_with_reply(now, reusable, hung_up);
-                self.finished(id, now, (verdict, status, reusable && !hung_up));
+                self.finished(id, now, verdict, status, reusable && !hung_up);
                 false
             }
             (Reply::Goaway, SlotPhase::Idle | SlotPhase::Busy) => {
@@ -324,7 +324,7 @@ impl<P: Protocol> Worker<P> {
     }
 
     /// A reply is complete.
-    pub(super) fn finished(&mut self, id: u32, now: u64, (verdict, status, reusable): (Verdict, u16, bool)) {
+    pub(super) fn finished(&mut self, id: u32, now: u64, verdict: Verdict, status: u16, reusable: bool) {
         let slot = &mut self.slots[id as usize];
         let moments =
             Moments { planned: slot.planned, sent: slot.since, first_byte: slot.first_byte, ended: now };

@@ -83,7 +83,9 @@ enum ReplyStage {
 impl Http2 {
     /// Thread `index` of `threads` of a run; `tls` decides the scheme that requests state.
     pub(crate) fn new(
-        (workload, grpc, tls): (Arc<Workload>, bool, bool),
+        workload: Arc<Workload>,
+        grpc: bool,
+        tls: bool,
         seed: u64,
         index: u32,
         threads: u32,
@@ -361,7 +363,7 @@ mod tests {
     #[test]
     fn the_preface_comes_first_and_a_request_after_it() {
         let workload = Arc::new(Workload::get("h", "/").unwrap());
-        let mut http2 = Http2::new((workload, false, false), 1, 0, 1);
+        let mut http2 = Http2::new(workload, false, false, 1, 0, 1);
         let mut state = http2.fresh();
         assert!(http2.request(&mut state).is_empty(), "nothing was opened");
         assert!(http2.open(&mut state));
@@ -376,7 +378,7 @@ mod tests {
         #[test]
         fn any_bytes_end_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), asked: bool) {
             let workload = Arc::new(Workload::get("h", "/").unwrap());
-            let mut http2 = Http2::new((workload, true, false), 1, 0, 1);
+            let mut http2 = Http2::new(workload, true, false, 1, 0, 1);
             let mut state = http2.fresh();
             http2.open(&mut state);
             if asked {

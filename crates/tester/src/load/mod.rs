@@ -137,20 +137,21 @@ impl Engine {
             gate: &mut held,
             progress: self.on_progress.as_mut().map(|callback| callback as &mut dyn FnMut(&Progress)),
         };
-        let step = (&self.options, plan, &self.stop);
-        let seed = self.options.seed;
+        let (options, stop, seed) = (&self.options, &self.stop, self.options.seed);
         let tallies = match self.options.exchange.clone() {
             Exchange::Http(workload) => {
-                spoken(step, hooks, |i, n| http::Http::new(Arc::clone(&workload), seed, i, n))
+                spoken(options, plan, stop, hooks, |i, n| http::Http::new(Arc::clone(&workload), seed, i, n))
             }
             Exchange::Http2 { workload, grpc } => {
-                let tls = self.options.tls.is_some();
-                spoken(step, hooks, |i, n| http2::Http2::new((Arc::clone(&workload), grpc, tls), seed, i, n))
+                let tls = options.tls.is_some();
+                spoken(options, plan, stop, hooks, |i, n| {
+                    http2::Http2::new(Arc::clone(&workload), grpc, tls, seed, i, n)
+                })
             }
-            Exchange::TcpConnect => spoken(step, hooks, |_, _| raw::Connect),
-            Exchange::TcpEcho { bytes } => spoken(step, hooks, |_, _| raw::Echo::new(bytes)),
+            Exchange::TcpConnect => spoken(options, plan, stop, hooks, |_, _| raw::Connect),
+            Exchange::TcpEcho { bytes } => spoken(options, plan, stop, hooks, |_, _| raw::Echo::new(bytes)),
             Exchange::Resp(workload) => {
-                spoken(step, hooks, |i, n| resp::Resp::new(Arc::clone(&workload), seed, i, n))
+                spoken(options, plan, stop, hooks, |i, n| resp::Resp::new(Arc::clone(&workload), seed, i, n))
             }
         }?;
         let mut measured = tally::measurement(plan, &tallies);
@@ -161,7 +162,9 @@ impl Engine {
 
 /// Runs a step in a protocol, within TLS if the options say so.
 fn spoken<P: protocol::Protocol>(
-    (options, plan, stop): (&Arc<Options>, &StepPlan, &Stop),
+    options: &Arc<Options>,
+    plan: &StepPlan,
+    stop: &Stop,
     hooks: run::Hooks<'_>,
     make: impl Fn(u32, u32) -> P,
 ) -> Result<Vec<tally::Tally>, EngineError> {

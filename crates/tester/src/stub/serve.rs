@@ -174,14 +174,14 @@ impl StubServer {
         match &mut self.pool {
             Some(pool) => {
                 if !pool.submit((id, generation), &self.poller) {
-                    self.upstream_answered((id, generation), false);
+                    self.upstream_answered(id, generation, false);
                 }
             }
             None => self.reply(id, now),
         }
     }
 
-    pub(super) fn upstream_answered(&mut self, (id, generation): (u32, u32), served: bool) {
+    pub(super) fn upstream_answered(&mut self, id: u32, generation: u32, served: bool) {
         let place = &mut self.places[id as usize];
         if place.generation != generation {
             return;

@@ -165,9 +165,9 @@ impl StubServer {
         }
         if ready.token & TOKEN != 0 {
             if let Some(pool) = &mut self.pool
-                && let Some((client, served)) = pool.on_ready(ready, &mut self.buffer, &self.poller)
+                && let Some(((id, generation), served)) = pool.on_ready(ready, &mut self.buffer, &self.poller)
             {
-                self.upstream_answered(client, served);
+                self.upstream_answered(id, generation, served);
             }
             return Ok(());
         }

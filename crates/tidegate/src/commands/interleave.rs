@@ -75,8 +75,8 @@ impl Interleaved {
                     writeln!(io::stderr(), "{side:?} {}", step_line(so_far.steps().len(), step)).is_err();
             }
         };
-        let benches = (&mut left.cluster, &mut right.cluster);
-        let (found_a, found_b) = interleave(benches, &settings, &stop, &mut said)?;
+        let (found_a, found_b) =
+            interleave(&mut left.cluster, &mut right.cluster, &settings, &stop, &mut said)?;
         if found_a.steps().is_empty() || found_b.steps().is_empty() {
             bail!("nothing was measured of one side at least");
         }

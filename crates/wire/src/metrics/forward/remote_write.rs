@@ -40,7 +40,7 @@ pub fn encode<'a>(lines: impl Iterator<Item = &'a [u8]>, sums: &mut Sums) -> Enc
         let (is_delta, value) = (is_delta(&line), line.value.float());
         let labels = labels(&line, is_delta);
         let number = sums.series(&labels.0);
-        let samples = all.samples((number, is_delta), labels);
+        let samples = all.samples(number, is_delta, labels);
         if is_delta {
             let (added, sum) = sums.add(number, line.millis, value);
             add_sum(samples, added, sum);
@@ -73,8 +73,8 @@ struct AllSeries {
 }
 
 impl AllSeries {
-    fn samples(&mut self, series: (u64, bool), labels: Message) -> &mut SeriesSamples {
-        let place = match self.places.entry(series) {
+    fn samples(&mut self, number: u64, is_delta: bool, labels: Message) -> &mut SeriesSamples {
+        let place = match self.places.entry((number, is_delta)) {
             Entry::Occupied(known) => *known.get(),
             Entry::Vacant(new) => {
                 self.list.push((labels, SeriesSamples::new()));
