@@ -277,7 +277,7 @@ impl ArrivedConnection<'_> {
         };
         let is_paced = !config.byte_policies.is_empty();
         let pacer = is_paced.then(|| Box::new(Pacer::new(Arc::new(facts))));
-        EdgeSession::new(relay, (placed, down), about, pacer)
+        EdgeSession::new(relay, placed, down, about, pacer)
     }
 
     /// Places the connection and connects to the backend.

@@ -29,10 +29,11 @@ pub(crate) async fn watch(
     resolver: Resolver,
     clock: Clock,
     troubles: Arc<AtomicU64>,
-    watched: (Watched, u64),
+    watched: Watched,
+    seed: u64,
 ) {
     let (backend, resolver, troubles) = (&backend, &resolver, &troubles);
-    checks::watch(|| check_once(backend, resolver, clock, troubles), || clock.tick(), watched).await;
+    checks::watch(|| check_once(backend, resolver, clock, troubles), || clock.tick(), watched, seed).await;
 }
 
 async fn check_once<'a>(

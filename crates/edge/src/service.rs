@@ -113,7 +113,8 @@ impl Edge {
                     self.resolver.clone(),
                     self.clock,
                     Arc::clone(&self.troubles),
-                    (self.verdicts.watch(backend.subject()), seed.wrapping_add(number)),
+                    self.verdicts.watch(backend.subject()),
+                    seed.wrapping_add(number),
                 );
                 drop(core.spawn(watching));
             }

@@ -70,7 +70,8 @@ pub(crate) struct About {
 impl<C: Side> EdgeSession<C> {
     pub(crate) fn new(
         mut relay: Relay<C>,
-        (placed, down): (Placed, Option<GoesDown>),
+        placed: Placed,
+        down: Option<GoesDown>,
         about: About,
         pacer: Option<Box<Pacer>>,
     ) -> Self {
@@ -152,9 +153,9 @@ impl<C: Side> EdgeSession<C> {
     /// Tells the counters what they do not know yet.
     fn report(&mut self) {
         let (bytes, reported) = (self.relay.bytes(), self.reported);
-        let more = (bytes.0 - reported.0, bytes.1 - reported.1);
-        self.about.listener.stats().traffic.add(more);
-        self.known.stats.traffic.add(more);
+        let (to_backend, to_client) = (bytes.0 - reported.0, bytes.1 - reported.1);
+        self.about.listener.stats().traffic.add(to_backend, to_client);
+        self.known.stats.traffic.add(to_backend, to_client);
         self.reported = bytes;
     }
 }

@@ -128,7 +128,7 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    pub(crate) fn add(&self, (to_backend, to_client): (u64, u64)) {
+    pub(crate) fn add(&self, to_backend: u64, to_client: u64) {
         self.to_backend.fetch_add(to_backend, Relaxed);
         self.to_client.fetch_add(to_client, Relaxed);
     }

@@ -45,7 +45,7 @@ impl Intake {
         let is_json = is_json(head)?;
         let (body, batch) = self.body(head, &client, body, Repeated::ByItsKey).await?;
         let body = if is_json { from_json(&body)?.into() } else { body };
-        let (counts, kept) = self.keep_points(Protocol::OtlpHttp, client, head, (body, batch)).await?;
+        let (counts, kept) = self.keep_points(Protocol::OtlpHttp, client, head, body, batch).await?;
         let (kind, reply) = match is_json {
             true => (JSON, otlp::exported_json(&counts)),
             false => (PROTOBUF, otlp::exported(&counts)),
@@ -66,7 +66,7 @@ impl Intake {
         let client = self.admit(head, peer, Right::Ingest)?;
         let limit = self.parts.settings.body_bytes;
         let body = message(&head.headers, body.bytes(limit + FRAME_HEAD).await?, limit)?;
-        let (counts, kept) = self.keep_points(Protocol::OtlpGrpc, client, head, (body, None)).await?;
+        let (counts, kept) = self.keep_points(Protocol::OtlpGrpc, client, head, body, None).await?;
         let reply = otlp::exported(&counts);
         let mut frame = Vec::with_capacity(FRAME_HEAD + reply.len());
         frame.push(0);
@@ -87,7 +87,8 @@ impl Intake {
         protocol: Protocol,
         client: Client,
         head: &Head,
-        (body, batch): (Bytes, Option<Repeatable>),
+        body: Bytes,
+        batch: Option<Repeatable>,
     ) -> Result<(ExportCounts, Kept), Refusal> {
         let wanted = self.wanted(head)?;
         let mut writer = self.writer(&client);

@@ -52,7 +52,8 @@ pub enum News<'a> {
 pub async fn watch<F, C>(
     mut check: impl FnMut() -> C,
     now: impl Fn() -> Tick,
-    (mut watched, seed): (Watched, u64),
+    mut watched: Watched,
+    seed: u64,
 ) where
     F: FnOnce(News<'_>),
     C: Future<Output = Option<Checked<F>>>,
@@ -60,7 +61,7 @@ pub async fn watch<F, C>(
     let (mut random, mut told, reasons) = (Random::seeded(seed), None, SeldomLine::default());
     while let Some(checked) = check().await {
         let interval = checked.interval;
-        take(checked, now(), &watched, (told, &reasons));
+        take(checked, now(), &watched, told, &reasons);
         // Nothing of the backend is held during the pause: one that is replaced is not kept by its checks.
         told = watched.pause(interval, &mut random).await;
     }
@@ -71,7 +72,8 @@ fn take<F: FnOnce(News<'_>)>(
     checked: Checked<F>,
     now: Tick,
     watched: &Watched,
-    (told, reasons): (Option<bool>, &SeldomLine),
+    told: Option<bool>,
+    reasons: &SeldomLine,
 ) {
     let Checked { backend, result, thresholds, changed, .. } = checked;
     let (passed, reason) = (result.is_ok(), result.err().map(|failure| failure.to_string()));
@@ -141,7 +143,7 @@ mod tests {
                 })
             }
         };
-        watch(check, || Tick(0), (verdicts.watch("it".to_owned()), 1)).await;
+        watch(check, || Tick(0), verdicts.watch("it".to_owned()), 1).await;
         let expected = [(7, r#"Down("answered 400")"#), (8, r#"OtherReason("answered 500")"#), (12, "Up")];
         assert_eq!(*changes.lock().unwrap(), expected.map(|(at, news)| (at, news.to_owned())));
         assert_eq!(backend.check_failure(), None, "what is up has none");

@@ -37,10 +37,11 @@ pub(crate) async fn watch(
     server: usize,
     resolver: Resolver,
     clock: Clock,
-    watched: (Watched, u64),
+    watched: Watched,
+    seed: u64,
 ) {
     let (upstream, resolver) = (&upstream, &resolver);
-    checks::watch(|| check_once(upstream, server, resolver, clock), || clock.tick(), watched).await;
+    checks::watch(|| check_once(upstream, server, resolver, clock), || clock.tick(), watched, seed).await;
 }
 
 async fn check_once(

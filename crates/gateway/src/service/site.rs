@@ -176,7 +176,7 @@ impl Gateway {
                 let seed = check_seed.wrapping_add(server as u64);
                 let watched = self.verdicts.watch(made.subject(server));
                 let (made, resolver) = (Arc::downgrade(&made), self.resolver.clone());
-                let watching = checks::watch(made, server, resolver, self.clock, (watched, seed));
+                let watching = checks::watch(made, server, resolver, self.clock, watched, seed);
                 drop(core.spawn(watching));
             }
         }

@@ -84,7 +84,7 @@ impl Forwards {
             let states: Vec<_> = configs.iter().map(|config| self.state(config)).collect();
             for (config, state) in configs.iter().zip(&states) {
                 if !running.iter().any(|it| it.config == *config) {
-                    running.push(begin((&intake, topics, handles.as_slice()), config, state));
+                    running.push(begin(&intake, topics, &handles, config, state));
                 }
             }
             *self.states.lock() = states;
@@ -98,7 +98,9 @@ impl Forwards {
 
 /// Begins the tasks of a forward.
 fn begin(
-    (intake, topics, handles): (&Arc<Intake>, Option<&'static dyn Topics>, &[Handle]),
+    intake: &Arc<Intake>,
+    topics: Option<&'static dyn Topics>,
+    handles: &[Handle],
     config: &ForwardConfig,
     state: &Arc<ForwardState>,
 ) -> RunningForward {
