@@ -8,7 +8,7 @@ const ROWS: usize = 12;
 const NARROWEST: usize = 10;
 
 /// Draws points of `step` milliseconds each from `start` to `end`, in so many columns of a terminal.
-pub(super) fn plot(points: &[(i64, f64)], (start, end): (i64, i64), step: i64, columns: usize) -> String {
+pub(super) fn plot(points: &[(i64, f64)], start: i64, end: i64, step: i64, columns: usize) -> String {
     let (low, high) = bounds(points);
     let label = |row: usize| {
         let part = row as f64 / (ROWS - 1) as f64;
@@ -16,7 +16,7 @@ pub(super) fn plot(points: &[(i64, f64)], (start, end): (i64, i64), step: i64, c
     };
     let wide = (0..ROWS).map(|row| label(row).len()).max().unwrap_or(0);
     let columns = columns.saturating_sub(wide + 3).max(NARROWEST);
-    let heights = heights(points, (start, end), step, columns, (low, high));
+    let heights = heights(points, start, end, step, columns);
     let mut out = String::new();
     for row in 0..ROWS {
         let marks: String =
@@ -43,13 +43,8 @@ fn bounds(points: &[(i64, f64)]) -> (f64, f64) {
 }
 
 /// The row of each column that has a point.
-fn heights(
-    points: &[(i64, f64)],
-    (start, end): (i64, i64),
-    step: i64,
-    columns: usize,
-    (low, high): (f64, f64),
-) -> Vec<Option<usize>> {
+fn heights(points: &[(i64, f64)], start: i64, end: i64, step: i64, columns: usize) -> Vec<Option<usize>> {
+    let (low, high) = bounds(points);
     let length = i128::from(end) - i128::from(start);
     let row = |value: f64| {
         // Invariant: between 0 and ROWS - 1, because the value is between the bounds.
@@ -91,7 +86,7 @@ mod tests {
     fn a_rising_line_rises_from_corner_to_corner() {
         let points: Vec<(i64, f64)> =
             (0..60_u8).map(|second| (MINUTE.0 + i64::from(second) * 1_000, f64::from(second))).collect();
-        let drawn = plot(&points, MINUTE, 1_000, 68);
+        let drawn = plot(&points, MINUTE.0, MINUTE.1, 1_000, 68);
         let rows: Vec<&str> = drawn.lines().collect();
         assert_eq!(rows.len(), ROWS + 2);
         assert!(rows[0].starts_with("59.00 │") && rows[0].ends_with('•'), "{drawn}");
@@ -106,13 +101,13 @@ mod tests {
     #[test]
     fn what_is_missing_is_left_out_and_nothing_panics() {
         let hole = [(MINUTE.0, 1.0), (MINUTE.0 + 50_000, 1.0)];
-        let drawn = plot(&hole, MINUTE, 10_000, 69);
+        let drawn = plot(&hole, MINUTE.0, MINUTE.1, 10_000, 69);
         let row = drawn.lines().find(|row| row.contains('•')).unwrap();
         assert!(row.contains("•          "), "{drawn}");
         for points in [&[][..], &[(MINUTE.0, f64::INFINITY)], &[(i64::MIN, -1e300), (i64::MAX, 1e300)]] {
             for columns in [0, 1, 500] {
-                assert_eq!(plot(points, MINUTE, 1, columns).lines().count(), ROWS + 2);
-                plot(points, (i64::MIN, i64::MAX), i64::MAX, columns);
+                assert_eq!(plot(points, MINUTE.0, MINUTE.1, 1, columns).lines().count(), ROWS + 2);
+                plot(points, i64::MIN, i64::MAX, i64::MAX, columns);
             }
         }
     }

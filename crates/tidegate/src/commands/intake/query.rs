@@ -132,7 +132,7 @@ impl Query {
             writeln!(out, "no lines of this name in this time")?;
         } else {
             let columns = if io::stdout().is_terminal() { terminal::size().0 } else { COLUMNS };
-            out.write_all(plot(&points, (*start, *end), *step, columns).as_bytes())?;
+            out.write_all(plot(&points, *start, *end, *step, columns).as_bytes())?;
         }
         if !complete {
             writeln!(out, "not all lines were read: ask for less time")?;
