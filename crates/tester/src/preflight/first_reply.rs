@@ -37,7 +37,7 @@ pub fn first_reply(options: &Options) -> Option<FirstReply> {
             ask(options, Http::new(Arc::clone(workload), seed, 0, 1).with_locations())
         }
         Exchange::Http2 { workload, grpc: false } if changes_nothing(workload) => {
-            ask(options, Http2::new((Arc::clone(workload), false, options.tls.is_some()), seed, 0, 1))
+            ask(options, Http2::new(Arc::clone(workload), false, options.tls.is_some(), seed, 0, 1))
         }
         _ => None,
     }
