@@ -56,17 +56,6 @@ fn a_full_accept_queue_is_named() {
     planted("accept-queue", "--backlog 1 --accept-gap-ms 20", flags, nothing_more);
 }
 
-/// Connections that are kept, and a server that takes one each two seconds: some are never made, and try again for all of the
-/// step. `opening-drops` alone would be wrong, for that is over when a step begins, and so would `fixed-concurrency`.
-#[test]
-fn an_accept_queue_that_stays_full_under_kept_connections_is_named() {
-    let flags = "--levels 2,24 --step-seconds 4 --warmup-seconds 0.2 --repeats 1";
-    planted("accept-queue", "--backlog 1 --accept-gap-ms 2000 --delay-ms 10", flags, |report| {
-        let step = &report["steps"][1];
-        ensure(step["established"].as_u64() < step["plan"]["connections"].as_u64(), "all were made")
-    });
-}
-
 /// 300 connections at once for a queue of one: most are dropped and come again. That is how the step
 /// begins, and never why its throughput is what it is.
 #[test]
