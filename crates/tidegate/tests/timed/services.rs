@@ -35,7 +35,7 @@ impl LimitedNginx {
              http {{ access_log off; client_body_temp_path body; proxy_temp_path proxy; keepalive_requests 1000000;
                limit_conn_zone $server_name zone=all:1m; limit_conn_status 429; limit_conn_log_level info;
                server {{
-                 listen 127.0.0.1:{port};
+                 listen 127.0.0.1:{port}; server_name all;
                  location / {{ limit_conn all {limit}; proxy_pass http://{behind}; }}
                }} }}"
         );
