@@ -9,34 +9,36 @@ use std::time::Instant;
 
 use tidegate_gateway::analytics::Analytics;
 
-const ROUNDS: u32 = 300_000;
-const ROUTES: u32 = 50;
+const ROUNDS: u64 = 300_000;
+const ROUTES: u64 = 50;
 
 fn main() {
     println!("nanoseconds for a request, the best of three, {ROUTES} routes");
     println!("{:>7} {:>10} {:>10}", "threads", "one table", "own tables");
     for threads in [1, 2, 4, 8] {
         let [one, own] =
-            [1, 16].map(|shards| (0..3).map(|_| nanos(shards, threads)).fold(f64::INFINITY, f64::min));
+            [1, 16].map(|cores| (0..3).map(|_| nanos(cores, threads)).fold(f64::INFINITY, f64::min));
         println!("{threads:>7} {one:>10.0} {own:>10.0}");
     }
 }
 
 /// Wall-clock nanoseconds for a request at each thread.
-fn nanos(shards: usize, threads: usize) -> f64 {
-    let (analytics, begin) = (Analytics::with_shards(shards), Barrier::new(threads + 1));
+fn nanos(cores: usize, threads: usize) -> f64 {
+    let (analytics, begin) = (Analytics::for_cores(cores), Barrier::new(threads + 1));
     let routes: Vec<Arc<str>> = (0..ROUTES).map(|number| format!("route-{number}").into()).collect();
     let started = thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
+        for core in 0..threads {
+            let (analytics, begin, routes) = (&analytics, &begin, &routes);
+            scope.spawn(move || {
                 begin.wait();
                 for number in 0..ROUNDS {
-                    analytics.count_one(&routes[(number % ROUTES) as usize], "mzxw6ytboimzxw6y", 200);
+                    let route = number % ROUTES;
+                    analytics.count_one(core, route + 1, &routes[route as usize]);
                 }
             });
         }
         begin.wait();
         Instant::now()
     });
-    started.elapsed().as_nanos() as f64 / f64::from(ROUNDS)
+    started.elapsed().as_nanos() as f64 / ROUNDS as f64
 }

@@ -9,7 +9,7 @@
 //! Any phase may answer the request itself; the reply then goes on at `respond`. A call of gRPC is told it in gRPC
 //! ([`GrpcCall`]), once and behind all phases. `shed` refuses what matters least while a core is late, before anything is
 //! asked or charged. What is from `breaker` on is in `forward.rs`. Each step is noted in the request's record, if it has one;
-//! `record` passes that on to the access log, the counts and the traces when the reply's last byte is gone, which is after
+//! `record` passes that on to the access log and the traces, and has the request counted, when the reply's last byte is gone, which is after
 //! the client has most of it.
 
 use std::net::IpAddr;
@@ -32,7 +32,7 @@ use crate::forwarding::arrival::Arrival;
 use crate::forwarding::fields::FORWARDED_FOR;
 use crate::forwarding::forwarded;
 use crate::limits::{Denial, LimitedRequest, Ruling};
-use crate::observed::record::{ReadsRecords, Recorder, RequestReaders, What};
+use crate::observed::record::{ReadsRecords, Recorder, RequestReaders, RequestTally, What};
 use crate::response::answer::{GatewayReply, mark, own, refused};
 use crate::response::compress::WantedEncoding;
 use crate::response::refusal::Refusal;
@@ -54,7 +54,7 @@ impl Gateway {
         peer: &Peer,
     ) -> (GatewayReply, StatusCode) {
         let came = monotonic();
-        let mut record = self.recorder(&mut request, peer);
+        let mut record = self.recorder(&mut request, peer, came);
         let must_go_on = UpgradeOffer::is_of_stream(&request);
         // A call is told how it ended by a success, which would open the stream.
         let call = GrpcCall::of(request.headers()).filter(|_| !must_go_on);
@@ -88,17 +88,18 @@ impl Gateway {
     }
 
     /// What takes down what becomes of a request.
-    pub(crate) fn recorder(&self, request: &mut Request<RequestBody>, peer: &Peer) -> Recorder {
+    pub(crate) fn recorder(
+        &self,
+        request: &mut Request<RequestBody>,
+        peer: &Peer,
+        came: Instant,
+    ) -> Recorder {
         let client = self.takes_trace(request.headers_mut());
         let span = self.spans().and_then(|spans| spans.begin(request.headers()));
         let traces = Some(self.traces()).filter(|traces| traces.is_watched());
-        let at_end = [
-            self.analytics().map(reader),
-            self.access_log().map(reader),
-            traces.map(reader),
-            span.and(self.spans()).map(reader),
-        ];
-        Recorder::new(request, peer, RequestReaders { at_end, span, client })
+        let at_end = [self.access_log().map(reader), traces.map(reader), span.and(self.spans()).map(reader)];
+        let tally = self.counter(peer.core).map(|counter| RequestTally::new(counter, came));
+        Recorder::new(request, peer, RequestReaders { at_end, span, client, tally })
     }
 
     /// The phases, one after the other.
@@ -113,7 +114,7 @@ impl Gateway {
             Ok(route) => route,
             Err(refusal) => return GatewayReply::without_route(refusal, record),
         };
-        record.note(|record| record.route = Some(Arc::clone(&route)));
+        record.routed(&route);
         record.step(|| What::Route);
         // Before anything else: what is refused is logged, too.
         let (stated, subprotocol) = self.take_credentials(&route, &normal, &mut parts, record);

@@ -317,7 +317,7 @@ impl Gateway {
         record.step(|| What::Authenticate);
         normal.since = monotonic();
         normal.identity = found?;
-        record.note(|record| record.identity = normal.identity.clone());
+        record.identified(normal.identity.as_ref());
         Ok(())
     }
 

@@ -40,6 +40,8 @@ pub(crate) struct Route {
     pub(crate) authority: Option<Authority>,
     /// What is counted of its requests.
     pub(crate) flow: Arc<Flow>,
+    /// Its number among all routes that this process has had in force.
+    pub(crate) number: u64,
 }
 
 /// What becomes of a request.
@@ -68,6 +70,7 @@ impl Route {
             jwt: None,
             authority: None,
             flow: Arc::new(Flow::new(1)),
+            number: 0,
         }
     }
 

@@ -19,6 +19,7 @@ use tidegate_upstream::tls::TlsClient;
 
 use crate::config::{BalanceKey, ServerConfig, UpstreamConfig};
 use crate::observed::flow::{Flow, FlowsToCome};
+use crate::observed::number::next_number;
 use crate::random::random;
 use crate::response::refusal::Refusal;
 use crate::routes::client_address::as_attribute;
@@ -48,6 +49,8 @@ pub(crate) struct Upstream {
     certificates: Vec<ServerCertificate>,
     /// Lines of the log about replies that cannot be passed on.
     pub(crate) bad_replies: SeldomLine,
+    /// Its number among all upstreams that this process has had in force. Servers stay where they are in the group under it.
+    pub(crate) number: u64,
     /// The log has said already that one of its servers speaks HTTP/2 alone.
     is_http2_alone: AtomicBool,
 }
@@ -136,6 +139,7 @@ impl Upstream {
             lately,
             certificates: pools.iter().map(|_| ServerCertificate::default()).collect(),
             bad_replies: SeldomLine::default(),
+            number: next_number(),
             is_http2_alone: AtomicBool::new(false),
             config,
             pools,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{Request, Response};
 use tidegate_certificates::HttpChallenges;
+use tidegate_net::clock::monotonic;
 use tidegate_net::http::{Body, GrpcCall, Handle, HandleFuture, Peer, Reply, RequestBody};
 use tidegate_net::stats::Route as CountedRoute;
 
@@ -52,7 +53,7 @@ impl GatewayService {
             return Reply::new(CountedRoute::OTHER, reply);
         }
         if let Some(redirect) = self.https.redirect(&request) {
-            let mut record = self.gateway.recorder(&mut request, peer);
+            let mut record = self.gateway.recorder(&mut request, peer, monotonic());
             record.leave_query_out();
             let status = redirect.status();
             let told = match GrpcCall::of(request.headers()) {

@@ -39,7 +39,7 @@ use crate::limits::RequestLimiter;
 use crate::observed::access_log::AccessLog;
 use crate::observed::analytics::Analytics;
 use crate::observed::flow::FlowSet;
-use crate::observed::record::TRACE;
+use crate::observed::record::{CountsRequests, TRACE};
 use crate::observed::spans::Spans;
 pub use crate::observed::traces::TraceGuard;
 use crate::observed::traces::Traces;
@@ -112,6 +112,8 @@ pub struct Gateway {
     resolver: Resolver,
     access_log: Option<Arc<AccessLog>>,
     analytics: Option<Arc<Analytics>>,
+    /// What counts each core's requests for it.
+    counters: Box<[Arc<dyn CountsRequests>]>,
     traces: Arc<Traces>,
     keys: Arc<ApiKeys>,
     identity_fields: IdentityFields,
@@ -148,6 +150,7 @@ impl Gateway {
             resolver,
             access_log: None,
             analytics: None,
+            counters: Box::default(),
             traces: Arc::default(),
             keys: Arc::new(ApiKeys::new("")),
             identity_fields: IdentityFields::default(),
@@ -193,7 +196,8 @@ impl Gateway {
     /// The same gateway, which counts its requests.
     #[must_use]
     pub fn with_analytics(self, analytics: Option<Arc<Analytics>>) -> Self {
-        Self { analytics, ..self }
+        let counters = analytics.as_ref().map(Analytics::counters).unwrap_or_default();
+        Self { analytics, counters, ..self }
     }
 
     /// The same with API keys, and fields by which servers are told whose a request is.
@@ -357,6 +361,11 @@ impl Gateway {
     #[must_use]
     pub fn analytics(&self) -> Option<&Arc<Analytics>> {
         self.analytics.as_ref()
+    }
+
+    /// What counts the requests of a core, if they are counted.
+    pub(crate) fn counter(&self, core: usize) -> Option<&Arc<dyn CountsRequests>> {
+        self.counters.get(core % self.counters.len().max(1))
     }
 
     /// What it refuses because this process cannot keep up, if it does.

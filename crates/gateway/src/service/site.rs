@@ -21,6 +21,7 @@ use crate::config::{
 };
 use crate::forwarding::mirror::{MIRRORED, Mirror};
 use crate::observed::flow::{Flow, FlowsToCome, OTHERS};
+use crate::observed::number::next_number;
 use crate::random::random;
 use crate::response::refusal::Refusal;
 use crate::routes::route::{Route, RouteAction};
@@ -278,6 +279,7 @@ fn route(
         jwt,
         authority,
         flow,
+        number: next_number(),
         config: Arc::clone(config),
     };
     match before {

@@ -11,6 +11,9 @@ const PARTS: u64 = 8;
 /// The longest that is told apart: 2^36 microseconds are 19 hours.
 const MAX_MICROS: u64 = 1 << 36;
 
+/// How many classes there are: a time is in one below this.
+pub(super) const CLASSES: usize = 273;
+
 /// The microseconds that this share of the requests took at most; 0 without any.
 pub(super) fn quantile(sums: &Sums, share: f64) -> u64 {
     let total: u64 = sums.classes.iter().map(|(_, count)| count).sum();
@@ -59,6 +62,7 @@ mod tests {
             last = class;
         }
         assert_eq!((last, longest(u16::MAX) >= longest(last)), (272, true));
+        assert_eq!(usize::from(last) + 1, CLASSES);
     }
 
     #[test]

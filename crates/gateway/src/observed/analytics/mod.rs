@@ -1,29 +1,31 @@
 //! How many requests each route, API key and server had, with which status and how fast.
 //!
 //! ```text
-//!   Record, when its request has ended ──> the shard of its thread
-//!                                             │ every 5 s, or when somebody asks
+//!   RequestTally, when its request has ended ──> the shard of its core
+//!                                             │ when a minute ends, or somebody asks
 //!                                             v
 //!                                          the batch under way, of a minute
-//!                                             │ every 5 s, sealed
+//!                                             │ when its minute is over, sealed
 //!                                             v
 //!                       batches that wait ────────> control: minutes, hours, days of all nodes
 //!                             │                        │
 //!   query: labels, times ─────┴────────────────────────┴──> rows
 //! ```
 //!
-//! Off unless the configuration wants it: a request then has a record, which costs about a microsecond. Nothing is
-//! written on a request's way. A process that is killed loses what it has not written: at most what it counted in the last
-//! [`FLUSH`] and while one write was under way. A process that is told to end writes everything first.
+//! On unless the configuration says otherwise. A request has no record for it, only a tally: it costs a lock of its core that nobody else
+//! takes, two readings of clocks, a few counts of references and one look-up by numbers. Nothing is written on a request's way.
+//! `keep.rs` says how often something is written, and what a process loses that is killed. A process that is told to end writes
+//! everything first.
 //!
 //! A batch has a number, larger than the one before, and never changes once it was taken to be written. So it can be written
 //! again after an outcome that was lost, and an answer counts it in the store or here, never in both: the store tells
 //! with its sums which of this process's batches are in them.
 //!
-//! Bounds: [`MAX_SERIES`] combinations of labels in a batch, and in a minute, hour or day that is stored; further ones are
+//! Bounds: [`MAX_SERIES`] combinations of labels in a shard, in a batch, and in a minute, hour or day that is stored; further ones are
 //! counted together as `others`. While the store is away, [`MAX_WAITING`] batches wait; then the oldest is dropped, and
 //! its requests are counted as lost.
 
+mod counter;
 mod keep;
 mod labels;
 mod latency;
@@ -34,7 +36,6 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 use tidegate_algorithms::time::Wall;
@@ -43,9 +44,7 @@ use tidegate_net::clock::wall;
 
 use self::labels::Labels;
 pub use self::query::{AnalyticsAnswer, AnalyticsQuery, QueryMistake};
-use self::shard::{CountShard, SHARDS};
-use crate::config::Action;
-use crate::observed::record::{ReadsRecords, RequestRecord};
+use self::shard::{CountShard, CountedSeries, EndedRequest, SHARDS, SeriesKey};
 use crate::random::random;
 
 /// Most combinations of route, key, server and status that are told apart in one minute, hour or day.
@@ -54,13 +53,10 @@ pub const MAX_SERIES: usize = MAX_COUNTED;
 /// Most batches that wait for the store: two hours without it, where requests come in order.
 pub const MAX_WAITING: usize = 120;
 
-/// How often what was counted is written.
-pub const FLUSH: Duration = Duration::from_secs(5);
-
 /// Requests of all services of this process.
 #[derive(Debug)]
 pub struct Analytics {
-    /// Each of some threads. One is locked before `counting`, never after it.
+    /// Each of one core, or of some. One is locked before `counting`, never after it.
     shards: Box<[Mutex<CountShard>]>,
     counting: Mutex<Counting>,
     /// The writer's number, drawn for each process, so that its batches are its own.
@@ -133,62 +129,40 @@ impl Counting {
 
 impl Default for Analytics {
     fn default() -> Self {
-        Self::with_shards(SHARDS)
-    }
-}
-
-impl ReadsRecords for Analytics {
-    /// Counts a request that has ended. A request that reached no server counts for its route's upstream, if it has one alone.
-    fn note(&self, record: &RequestRecord) {
-        let (tried, _) = record.attempts();
-        let server = tried.map(|(upstream, place)| upstream.group.backends()[place].target().clone());
-        let of_route = || {
-            let route = &record.route.as_ref()?.config;
-            match &route.action {
-                Action::Forward { upstream } if route.split.is_none() => Some(Arc::clone(upstream)),
-                _ => None,
-            }
-        };
-        let upstream = tried.map(|(upstream, _)| Arc::clone(&upstream.config.name)).or_else(of_route);
-        let key = record.identity.as_ref().and_then(|identity| identity.key()).map(Box::from);
-        let route = record.route.as_ref().map(|route| Arc::clone(&route.config.name));
-        let labels = Labels { route, key, upstream, server, status: record.status, is_other: false };
-        let micros = u64::try_from(record.took().as_micros()).unwrap_or(u64::MAX);
-        self.count(labels, record.bytes, micros, wall());
+        Self::for_cores(SHARDS)
     }
 }
 
 impl Analytics {
-    /// With so many tables that threads count in, at least one.
+    /// For so many cores.
     #[must_use]
-    pub fn with_shards(count: usize) -> Self {
+    pub fn for_cores(count: usize) -> Self {
         let [drawn, ..] = random();
         let (others, lost) = Default::default();
-        let shards = (0..count.max(1)).map(|_| Mutex::default()).collect();
+        let shards = (0..count.clamp(1, SHARDS)).map(|_| Mutex::default()).collect();
         // Databases have 63 bits for the writer.
         Self { shards, counting: Mutex::default(), writer: drawn >> 1, others, lost }
     }
 
-    /// Counts a request with these labels, as one that has ended: for measurements of what counting costs.
+    /// Counts a request of a core on the route of this number and name, as one that has ended: for measurements of what counting costs.
     #[doc(hidden)]
-    pub fn count_one(&self, route: &Arc<str>, key: &str, status: u16) {
-        let labels =
-            Labels { route: Some(Arc::clone(route)), key: Some(key.into()), status, ..Labels::default() };
-        self.count(labels, 100, 1_000, wall());
+    pub fn count_one(&self, core: usize, number: u64, route: &Arc<str>) {
+        let key = SeriesKey { route: number, status: 200, ..SeriesKey::default() };
+        let named = || {
+            let labels = Labels { route: Some(Arc::clone(route)), status: 200, ..Labels::default() };
+            CountedSeries::new(labels, None)
+        };
+        self.count(core, &EndedRequest { key, bytes: 100, micros: 1_000 }, wall(), named);
     }
 
-    fn count(&self, labels: Labels, bytes: u64, micros: u64, now: Wall) {
+    fn count(&self, core: usize, ended: &EndedRequest, now: Wall, named: impl FnOnce() -> CountedSeries) {
         let minute = Span::Minute.begin(second(now));
-        let mut shard = self.shards[shard::own(self.shards.len())].lock();
-        if shard.minute != minute {
+        let mut shard = self.shards[core % self.shards.len()].lock();
+        if shard.minute != minute || !shard.has_room(&ended.key) {
             self.collect(&mut shard);
             shard.minute = minute;
         }
-        let is_other = shard.add(labels, bytes, micros);
-        drop(shard);
-        if is_other {
-            self.others.fetch_add(1, Relaxed);
-        }
+        shard.add(ended, named);
     }
 
     /// Moves what a shard has to the batch of its minute.
@@ -199,16 +173,10 @@ impl Analytics {
         let mut counting = self.counting();
         let (batch, lost) = counting.of_minute(shard.minute);
         let mut others = 0;
-        // `others` come last: they take no room that one of the named needs.
-        let (rest, named): (Vec<_>, Vec<_>) = shard.series.drain().partition(|(labels, _)| labels.is_other);
-        for (labels, sums) in named.into_iter().chain(rest) {
-            let was_other = labels.is_other;
+        for (_, series) in shard.series.drain() {
+            let (labels, sums) = series.into_sums();
             batch.requests += sums.requests;
-            let (known, is_other) = if was_other {
-                (batch.series.entry(labels).or_default(), false)
-            } else {
-                shard::find(&mut batch.series, labels)
-            };
+            let (known, is_other) = shard::find(&mut batch.series, labels);
             known.merge(&sums);
             others += if is_other { sums.requests } else { 0 };
         }

@@ -1,6 +1,8 @@
 //! Requests are neither lost nor counted twice, whatever the span and wherever the counts are, and a question about them
 //! is answered or refused.
 
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+
 use tempfile::TempDir;
 use tidegate_control::{Control, Limits};
 
@@ -14,6 +16,14 @@ fn at(second: u64) -> Wall {
 
 fn labels(route: &str, status: u16) -> Labels {
     Labels { route: Some(route.into()), status, ..Labels::default() }
+}
+
+/// A request with these labels ends on a core. Requests with the same labels have the same numbers.
+fn ended(analytics: &Analytics, core: usize, labels: Labels, bytes: u64, micros: u64, now: Wall) {
+    let mut hasher = DefaultHasher::new();
+    labels.hash(&mut hasher);
+    let key = SeriesKey { route: hasher.finish(), status: labels.status, ..SeriesKey::default() };
+    analytics.count(core, &EndedRequest { key, bytes, micros }, now, || CountedSeries::new(labels, None));
 }
 
 /// Counts, and the store that they go to.
@@ -31,7 +41,7 @@ impl Kept {
     }
 
     fn store(&self, now: u64) {
-        while let Some(batch) = self.analytics.seal(u64::MAX) {
+        while let Some(batch) = self.analytics.seal(u64::MAX, None) {
             self.analytics.write(&self.control, &batch, at(now)).unwrap();
         }
     }
@@ -62,7 +72,7 @@ fn minutes_become_hours_and_days_and_nothing_is_counted_twice_or_lost() {
     // Three days with a request each ten minutes.
     for number in 0..432 {
         let (status, second) = (if number % 10 == 0 { 429 } else { 200 }, first + number * EACH);
-        kept.analytics.count(labels("a", status), 10, 1_000, at(second));
+        ended(&kept.analytics, 0, labels("a", status), 10, 1_000, at(second));
         if number % 50 == 0 {
             kept.store(second);
         }
@@ -86,7 +96,7 @@ fn minutes_become_hours_and_days_and_nothing_is_counted_twice_or_lost() {
     let [minute, hour, day] = ["2025-11-25T22:30:00Z", "2025-11-23", "2025-11-01"].map(resolution);
     assert_eq!([minute, hour, day], ["minute", "hour", "day"]);
     // A clock that goes back has its minute again.
-    kept.analytics.count(labels("a", 200), 0, 1, at(first));
+    ended(&kept.analytics, 0, labels("a", 200), 0, 1, at(first));
     assert_eq!(kept.total(now, &[("from", "1970-01-01")]).1, 433);
 }
 
@@ -95,9 +105,9 @@ fn minutes_become_hours_and_days_and_nothing_is_counted_twice_or_lost() {
 fn a_batch_whose_fate_is_not_known_is_counted_once() {
     let kept = Kept::new();
     let now = 1_763_856_000;
-    let count = || kept.analytics.count(labels("a", 200), 1, 1_000, at(now));
+    let count = || ended(&kept.analytics, 0, labels("a", 200), 1, 1_000, at(now));
     count();
-    let sealed = kept.analytics.seal(u64::MAX).unwrap();
+    let sealed = kept.analytics.seal(u64::MAX, None).unwrap();
     count();
     assert_eq!(kept.total(now, &[]), (1, 2), "in no store");
     kept.analytics.write(&kept.control, &sealed, at(now)).unwrap();
@@ -107,7 +117,7 @@ fn a_batch_whose_fate_is_not_known_is_counted_once() {
     assert_eq!((kept.total(now, &[]), kept.analytics.stats().waiting), ((1, 2), 0));
     // Another process on the same store has numbers of its own.
     let next = Kept { analytics: Analytics::default(), control: kept.control.clone(), _folder: kept._folder };
-    next.analytics.count(labels("a", 200), 1, 1_000, at(now));
+    ended(&next.analytics, 0, labels("a", 200), 1, 1_000, at(now));
     assert_eq!(next.total(now, &[]), (1, 3));
     next.store(now);
     assert_eq!(next.total(now, &[]), (1, 3));
@@ -118,7 +128,7 @@ fn what_there_is_no_room_for_is_counted_as_others() {
     let kept = Kept::new();
     let count = |from: usize, to: usize| {
         for number in from..to {
-            kept.analytics.count(labels(&format!("r{number}"), 200), 0, 1, at(1_000_000));
+            ended(&kept.analytics, 0, labels(&format!("r{number}"), 200), 0, 1, at(1_000_000));
         }
     };
     let stats = || {
@@ -144,10 +154,10 @@ fn what_there_is_no_room_for_is_counted_as_others() {
 fn what_waits_for_a_store_that_is_away_has_a_bound_and_what_is_lost_is_counted() {
     let kept = Kept::new();
     let first = 1_763_856_000;
-    let minute = |number: u64| kept.analytics.count(labels("a", 200), 0, 1, at(first + number * MINUTE));
+    let minute = |number: u64| ended(&kept.analytics, 0, labels("a", 200), 0, 1, at(first + number * MINUTE));
     minute(0);
     // The first is being written all the while.
-    let sealed = kept.analytics.seal(u64::MAX).unwrap();
+    let sealed = kept.analytics.seal(u64::MAX, None).unwrap();
     (1..MAX_WAITING as u64 + 20).for_each(minute);
     let stats = kept.analytics.stats();
     assert_eq!((stats.waiting, stats.lost), (MAX_WAITING as u64, 20));
@@ -160,7 +170,7 @@ fn what_waits_for_a_store_that_is_away_has_a_bound_and_what_is_lost_is_counted()
 #[test]
 fn a_table_is_quoted_and_a_bad_question_is_refused() {
     let kept = Kept::new();
-    kept.analytics.count(labels("=a,\"b\"", 503), 1, 2_000, at(1_000_000));
+    ended(&kept.analytics, 0, labels("=a,\"b\"", 503), 1, 2_000, at(1_000_000));
     kept.store(1_000_000);
     let question = query(1_000_000, &[("by", "status,route"), ("format", "csv")]).expect("good");
     let csv = kept.analytics.answer(&kept.control, &question).csv();
@@ -194,7 +204,7 @@ fn dates_are_whole_days_and_the_total_is_of_all_rows() {
     for (at_second, status) in
         [(day(10) - 1, 500), (day(10), 200), (day(11) + 43_200, 429), (day(12) - 1, 200), (day(12), 500)]
     {
-        kept.analytics.count(labels("a", status), 10, 4_000, at(at_second));
+        ended(&kept.analytics, 0, labels("a", status), 10, 4_000, at(at_second));
     }
     let question = [("from", "1970-01-11"), ("to", "1970-01-12"), ("by", "status")];
     for is_stored in [false, true] {
@@ -228,7 +238,8 @@ fn what_threads_count_at_once_is_all_there_and_never_more() {
                 for number in 0..EACH {
                     // The clock of one request may be read before that of another, and noted after it.
                     let second = 1_000_000 - (thread + number) % 3 * MINUTE;
-                    analytics.count(labels(&format!("r{}", number % 7), 200), 1, 1_000, at(second));
+                    let labels = labels(&format!("r{}", number % 7), 200);
+                    ended(analytics, thread as usize, labels, 1, 1_000, at(second));
                 }
             });
         }
@@ -243,4 +254,35 @@ fn what_threads_count_at_once_is_all_there_and_never_more() {
     assert_eq!(asked(), 2 * SHARDS as u64 * EACH);
     kept.store(1_000_000);
     assert_eq!((asked(), kept.analytics.stats().lost), (2 * SHARDS as u64 * EACH, 0));
+}
+
+/// The store is on a disk that is not written for nothing.
+#[test]
+fn a_minute_that_grows_is_not_written_and_one_that_is_over_is_written_once() {
+    let kept = Kept::new();
+    let first = 1_763_856_000;
+    let one = |second: u64| ended(&kept.analytics, 0, labels("a", 200), 0, 1, at(second));
+    assert!(kept.analytics.seal(u64::MAX, Some(first)).is_none(), "an idle gateway has nothing to write");
+    (0..MINUTE).for_each(|second| one(first + second));
+    assert!(kept.analytics.seal(u64::MAX, Some(first)).is_none(), "its minute grows");
+    one(first + MINUTE);
+    let over = kept.analytics.seal(u64::MAX, Some(first + MINUTE)).expect("the minute that is over");
+    assert_eq!((over.minute, over.requests), (first, MINUTE));
+    kept.analytics.write(&kept.control, &over, at(first + MINUTE)).unwrap();
+    assert!(kept.analytics.seal(u64::MAX, Some(first + MINUTE)).is_none(), "the next one grows");
+    assert_eq!(kept.total(first + MINUTE, &[]), (1, MINUTE + 1));
+}
+
+/// An edited route has another number, and a server that came back another upstream.
+#[test]
+fn what_has_other_numbers_under_the_same_names_is_one_row() {
+    let kept = Kept::new();
+    for number in 1..=3 {
+        let key = SeriesKey { route: number, status: 200, ..SeriesKey::default() };
+        let request = EndedRequest { key, bytes: 1, micros: 1_000 };
+        let named = || CountedSeries::new(labels("a", 200), None);
+        kept.analytics.count(0, &request, at(1_000_000), named);
+    }
+    assert_eq!(kept.total(1_000_000, &[("by", "route")]), (1, 3));
+    assert_eq!(kept.analytics.stats().series, 1);
 }

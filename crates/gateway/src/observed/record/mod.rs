@@ -1,4 +1,5 @@
-//! The record of one request, step by step: the one source of traces, of the access log and of analytics.
+//! The record of one request, step by step: the one source of traces, spans and the access log. What it is counted by is apart
+//! (`tally.rs`), since every request is counted and few are recorded.
 //!
 //! ```text
 //!   proxy, forward ── each step ──> Record ──┬── `tidegate-trace` fields of the reply, if they were asked for
@@ -15,6 +16,7 @@
 mod body;
 mod end;
 mod span;
+mod tally;
 mod trace;
 
 use std::fmt;
@@ -40,6 +42,7 @@ use crate::servers::upstream::Upstream;
 use body::RecordedBody;
 pub(crate) use end::{AttemptEnd, End};
 pub(crate) use span::{Forestalled, SpanContext};
+pub(crate) use tally::{CountsRequests, RequestTally};
 pub(crate) use trace::phase_word;
 
 /// What a client asks a trace with, and each line of it.
@@ -113,14 +116,14 @@ pub(crate) struct RecordedRequest {
     pub(crate) user_agent: Option<HeaderValue>,
 }
 
-/// A reader of records: the access log, analytics, traces, spans. They stand above, and a record knows no more of them.
+/// A reader of records: the access log, traces, spans. They stand above, and a record knows no more of them.
 pub(crate) trait ReadsRecords: fmt::Debug + Send + Sync {
     /// Takes note of a request that has ended.
     fn note(&self, record: &RequestRecord);
 }
 
 /// Those that read a request's record when it has ended, in their order.
-pub(crate) type RecordReaders = [Option<Arc<dyn ReadsRecords>>; 4];
+pub(crate) type RecordReaders = [Option<Arc<dyn ReadsRecords>>; 3];
 
 /// The readers of a request's record.
 #[derive(Debug)]
@@ -130,6 +133,8 @@ pub(crate) struct RequestReaders {
     pub(crate) span: Option<SpanContext>,
     /// The client, in its reply.
     pub(crate) client: bool,
+    /// What it is counted by, if it is counted.
+    pub(crate) tally: Option<RequestTally>,
 }
 
 /// What is known of a request that somebody wants to know of.
@@ -195,14 +200,17 @@ impl Drop for RequestRecord {
 
 /// Takes down what becomes of a request, if anybody wants to know.
 #[derive(Debug, Default)]
-pub(crate) struct Recorder(Option<Box<RequestRecord>>);
+pub(crate) struct Recorder {
+    record: Option<Box<RequestRecord>>,
+    tally: Option<RequestTally>,
+}
 
 impl Recorder {
     /// For a request that has just come.
     pub(crate) fn new<B>(request: &Request<B>, peer: &Peer, readers: RequestReaders) -> Self {
-        let RequestReaders { at_end: readers, span, client: is_traced } = readers;
+        let RequestReaders { at_end: readers, span, client: is_traced, tally } = readers;
         if readers.iter().all(Option::is_none) && !is_traced {
-            return Self(None);
+            return Self { record: None, tally };
         }
         let field = |name| request.headers().get(name).cloned();
         // HTTP/2 has it in the target, which counts for more than the field (RFC 9113, 8.3.1).
@@ -218,7 +226,7 @@ impl Recorder {
         };
         let trace = span.map(SpanContext::trace).or_else(|| caller(request.headers()));
         let now = monotonic();
-        Self(Some(Box::new(RequestRecord {
+        let record = RequestRecord {
             readers,
             span,
             forestalled: Vec::new(),
@@ -241,17 +249,18 @@ impl Recorder {
             status: CLIENT_LEFT,
             bytes: 0,
             end: End::ClientLeft,
-        })))
+        };
+        Self { record: Some(Box::new(record)), tally }
     }
 
-    /// Whether anybody wants to know.
+    /// Whether anybody wants to know its steps.
     pub(crate) fn is_on(&self) -> bool {
-        self.0.is_some()
+        self.record.is_some()
     }
 
     /// Adds to what is known, if anybody wants to know.
     pub(crate) fn note(&mut self, add: impl FnOnce(&mut RequestRecord)) {
-        if let Some(record) = &mut self.0 {
+        if let Some(record) = &mut self.record {
             add(record);
         }
     }
@@ -271,7 +280,7 @@ impl Recorder {
 
     /// A step has ended.
     pub(crate) fn step(&mut self, what: impl FnOnce() -> What) {
-        let Some(record) = &mut self.0 else { return };
+        let Some(record) = &mut self.record else { return };
         let now = monotonic();
         let took = now.duration_since(record.marked);
         record.marked = now;
@@ -284,18 +293,19 @@ impl Recorder {
 
     /// Where the request stands in its trace, if that is recorded.
     pub(crate) fn trace(&self) -> Option<TraceContext> {
-        Some(self.0.as_ref()?.span?.trace())
+        Some(self.record.as_ref()?.span?.trace())
     }
 
     /// The span of an attempt to come, and what its server is to be told, if the request is recorded.
     pub(crate) fn next_span(&self) -> Option<(u64, TraceContext)> {
-        let context = self.0.as_ref()?.span?;
+        let context = self.record.as_ref()?.span?;
         let span = random()[0].max(1);
         Some((span, context.beneath(span)))
     }
 
     /// An attempt begins. What its server is to be told of the trace, if that is recorded.
     pub(crate) fn attempt(&mut self, upstream: &Arc<Upstream>, server: usize) -> Option<TraceContext> {
+        self.tallied(|tally| tally.tried = Some((Arc::clone(upstream), server)));
         let next = self.next_span();
         let (span, end) = (next.map_or(0, |(span, _)| span), AttemptEnd::UnderWay);
         self.step(|| What::Attempt { upstream: Arc::clone(upstream), server, end, span });
@@ -318,7 +328,7 @@ impl Recorder {
 
     /// The attempt that began last has ended.
     pub(crate) fn attempt_ended(&mut self, ended: impl FnOnce() -> AttemptEnd) {
-        let Some(record) = &mut self.0 else { return };
+        let Some(record) = &mut self.record else { return };
         let now = monotonic();
         let lasted = now.duration_since(record.marked);
         record.marked = now;
@@ -341,13 +351,14 @@ impl Recorder {
     ) -> Response<Body> {
         self.step(|| What::Respond);
         let (mut head, body) = reply.into_parts();
-        let mut is_followed = false;
+        let mut is_followed = self.tally.is_some();
+        self.tallied(|tally| tally.status = status.as_u16());
         self.note(|record| {
             record.status = status.as_u16();
             if record.is_traced {
                 trace::tell(record, &mut head.headers);
             }
-            is_followed = record.readers.iter().any(Option::is_some);
+            is_followed |= record.readers.iter().any(Option::is_some);
         });
         let body = match body {
             Body::Streamed(inner) if is_followed || held.is_some() => {
@@ -368,18 +379,11 @@ impl Recorder {
     /// As [`Recorder::replied`], of a reply behind which the connection goes on in another protocol.
     pub(crate) fn switched(&mut self, reply: &mut Response<Body>) {
         self.step(|| What::Respond);
-        let Some(record) = &mut self.0 else { return };
+        self.tallied(|tally| tally.status = reply.status().as_u16());
+        let Some(record) = &mut self.record else { return };
         record.status = reply.status().as_u16();
         if record.is_traced {
             trace::tell(record, reply.headers_mut());
         }
-    }
-
-    /// The reply has ended.
-    pub(crate) fn ended(&mut self, bytes: u64, end: End) {
-        self.note(|record| {
-            record.bytes = bytes;
-            record.end = end;
-        });
     }
 }
