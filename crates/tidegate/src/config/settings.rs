@@ -116,7 +116,9 @@ tidegate_settings::settings! {
         /// Header field that tells servers the tier of the API key.
         tier_field: Option<FieldName> = "x-consumer-tier", ();
         /// Whether requests are counted by route, API key, server and status, for `GET /v1/analytics`.
-        analytics: bool = "false", ();
+        analytics: bool = "true", ();
+        /// The pause between two writes of these counts to where the configuration is kept. From a minute on, each minute with requests is written once, when it is over; with less, nodes know sooner of one another's requests, and a process that is killed loses less of them.
+        analytics_interval: Duration = "1m", seconds(1)..=seconds(600);
     }
 
     /// Certificates that are ordered by ACME, for listeners of gateway and edge with `tls_acme = true`.

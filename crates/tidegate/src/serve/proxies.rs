@@ -8,6 +8,7 @@ use tidegate_access::tokens::{Scope, bearer};
 use tidegate_admin::Servers;
 use tidegate_certificates::{Acme, HttpChallenges};
 use tidegate_gateway::access_log::AccessLog;
+use tidegate_gateway::analytics::Analytics;
 use tidegate_gateway::service::{
     Gateway, GatewayService, GatewaySettings, IdentityFields, TEMPLATES, TraceGuard,
 };
@@ -53,7 +54,9 @@ pub(super) fn gateway(
     let gateway =
         Gateway::new(Arc::new(limits), gateway_settings, *engine.clock(), cores).with_verdicts(verdicts);
     let gateway = gateway.with_keys(Arc::new(ApiKeys::new(key_secret(settings))), identity_fields(settings));
-    let gateway = gateway.with_analytics(settings.gateway.analytics.then(Arc::default));
+    let counts = || Analytics::for_cores(cores.count()).written_every(settings.gateway.analytics_interval);
+    let analytics = settings.gateway.analytics.then(|| Arc::new(counts()));
+    let gateway = gateway.with_analytics(analytics);
     let shed_after = settings.gateway.shed_after;
     let shedder = (!shed_after.is_zero()).then(|| Arc::new(Shedder::new(cores.count(), shed_after)));
     let gateway = gateway.with_shedder(shedder).with_spans(telemetry::queue(&settings.telemetry));

@@ -34,7 +34,7 @@ fn rows(service: &Tidegate, question: &str) -> Vec<Value> {
 fn requests_are_counted_by_whose_they_are_where_they_went_and_what_became_of_them() {
     let (up, down) = (support::heads::listening().0, free_port());
     let service = start(&format!(
-        "gateway.listener = [{{ listen = \"127.0.0.1:0\" }}]\ngateway.analytics = true\n\
+        "gateway.listener = [{{ listen = \"127.0.0.1:0\" }}]\n\
          upstream = [{{ name = \"up\", servers = [\"{up}\"] }}, {{ name = \"down\", servers = [\"127.0.0.1:{down}\"] }}]\n\
          [[policy]]\nname = \"three\"\nlimit = 3\nwindow_seconds = 3600\nkey = [\"api_key\"]\n\
          [[route]]\nname = \"app\"\nupstream = \"up\"\nauth = \"key\"\npolicies = [\"three\"]\n\
@@ -111,7 +111,7 @@ fn is_one_request_for_the_report(service: &Tidegate, today: &str) {
     assert_eq!((&before["total"]["requests"], &before["rows"]), (&json!(0), &json!([])));
 }
 
-const HELLO: &str = "gateway.listener = [{ listen = \"127.0.0.1:0\" }]\ngateway.analytics = true\n\
+const HELLO: &str = "gateway.listener = [{ listen = \"127.0.0.1:0\" }]\ngateway.analytics_interval = \"1s\"\n\
                      route = [{ name = \"hello\", respond = { body = \"hello\" } }]\n";
 
 fn greet(service: &Tidegate, times: usize) {
@@ -155,10 +155,11 @@ fn a_process_that_is_told_to_end_forgets_no_request_and_one_that_is_killed_only_
 }
 
 #[test]
-fn nothing_is_counted_unless_it_is_asked_for() {
-    let service = start("gateway.listener = [{ listen = \"127.0.0.1:0\" }]\n");
+fn nothing_is_counted_where_it_is_turned_off() {
+    let service = start("gateway.listener = [{ listen = \"127.0.0.1:0\" }]\ngateway.analytics = false\n");
     let (status, _, said) = get(&service, "/v1/analytics");
     assert!(status == 404 && said.contains("gateway.analytics"), "{status} {said}");
+    assert!(!get(&service, "/metrics").2.contains("tidegate_analytics_"), "no series of counts");
 }
 
 #[test]
@@ -218,7 +219,7 @@ fn plant_an_hour(data: &Path) {
 fn top_draws_routes_keys_denials_and_backends_on_a_terminal_again_and_again() {
     let up = support::heads::listening().0;
     let service = start(&format!(
-        "gateway.listener = [{{ listen = \"127.0.0.1:0\" }}]\ngateway.analytics = true\n\
+        "gateway.listener = [{{ listen = \"127.0.0.1:0\" }}]\n\
          upstream = [{{ name = \"up\", servers = [\"{up}\"] }}]\n\
          route = [{{ name = \"app\", upstream = \"up\", auth = \"key\" }}]\n"
     ));

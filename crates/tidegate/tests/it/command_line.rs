@@ -24,7 +24,7 @@ fn secured(pair: &Pair) -> Tidegate {
     let file = format!(
         "http.tls_certificate = {certificate:?}\nhttp.tls_key = {key:?}\n\
          intake.tls_certificate = {certificate:?}\nintake.tls_key = {key:?}\n\
-         gateway.listener = [{{ listen = \"127.0.0.1:0\" }}]\ngateway.analytics = true\n\
+         gateway.listener = [{{ listen = \"127.0.0.1:0\" }}]\n\
          route = [{{ name = \"hello\", respond = {{ body = \"hello\" }} }}]\n\
          [[token]]\nname = \"ops\"\nscopes = [\"decide\", \"read\", \"configure\"]\nsha256 = \"{DIGEST}\"\n"
     );

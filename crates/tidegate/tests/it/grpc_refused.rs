@@ -29,7 +29,7 @@ Nowhere | UNIMPLEMENTED | no route is for this host, path and method
 
 fn file(server: u16, away: u16) -> String {
     format!(
-        "gateway = {{ listener = [{{ listen = \"127.0.0.1:0\" }}], analytics = true }}\n\
+        "gateway = {{ listener = [{{ listen = \"127.0.0.1:0\" }}] }}\n\
          access_log = {{ to = \"access.log\" }}\n\
          policy = [{{ name = \"few\", limit = 2, window_seconds = 3600 }}]\n\
          upstream = [{{ name = \"app\", servers = [\"http://127.0.0.1:{server}\"], protocol = \"http2\" }}, \

@@ -20,12 +20,12 @@ use super::{Analytics, Unstored, second};
 const WHOLE_MINUTES: Duration = Duration::from_secs(60);
 
 impl Analytics {
-    /// Writes what was counted, with this pause between two writes, until it is aborted.
-    pub async fn keep(self: Arc<Self>, control: Control, pause: Duration) {
+    /// Writes what was counted, again and again, until it is aborted.
+    pub async fn keep(self: Arc<Self>, control: Control) {
         let mut is_away = false;
         loop {
-            sleep(pause).await;
-            let grows = (pause >= WHOLE_MINUTES).then(|| Span::Minute.begin(second(wall())));
+            sleep(self.pause).await;
+            let grows = (self.pause >= WHOLE_MINUTES).then(|| Span::Minute.begin(second(wall())));
             match self.store_all_but(grows, &control).await {
                 Ok(()) if is_away => {
                     is_away = false;

@@ -36,6 +36,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 use tidegate_algorithms::time::Wall;
@@ -53,6 +54,9 @@ pub const MAX_SERIES: usize = MAX_COUNTED;
 /// Most batches that wait for the store: two hours without it, where requests come in order.
 pub const MAX_WAITING: usize = 120;
 
+/// The pause between two writes, where nothing else is said.
+const INTERVAL: Duration = Duration::from_secs(60);
+
 /// Requests of all services of this process.
 #[derive(Debug)]
 pub struct Analytics {
@@ -61,6 +65,8 @@ pub struct Analytics {
     counting: Mutex<Counting>,
     /// The writer's number, drawn for each process, so that its batches are its own.
     writer: u64,
+    /// Between two writes.
+    pause: Duration,
     others: AtomicU64,
     lost: AtomicU64,
 }
@@ -141,7 +147,13 @@ impl Analytics {
         let (others, lost) = Default::default();
         let shards = (0..count.clamp(1, SHARDS)).map(|_| Mutex::default()).collect();
         // Databases have 63 bits for the writer.
-        Self { shards, counting: Mutex::default(), writer: drawn >> 1, others, lost }
+        Self { shards, counting: Mutex::default(), writer: drawn >> 1, pause: INTERVAL, others, lost }
+    }
+
+    /// The same with this pause between two writes, in the place of a minute.
+    #[must_use]
+    pub fn written_every(self, pause: Duration) -> Self {
+        Self { pause, ..self }
     }
 
     /// Counts a request of a core on the route of this number and name, as one that has ended: for measurements of what counting costs.

@@ -8,7 +8,7 @@ use crate::nodes::{metric, node};
 use crate::support::edge::until;
 use crate::support::{Tidegate, agent};
 
-const FILE: &str = "gateway.listener = [{ listen = \"127.0.0.1:0\" }]\ngateway.analytics = true\n\
+const FILE: &str = "gateway.listener = [{ listen = \"127.0.0.1:0\" }]\ngateway.analytics_interval = \"1s\"\n\
                     route = [{ name = \"hello\", respond = { body = \"hello\" } }]\n";
 
 fn start(server: &PostgresServer) -> Tidegate {

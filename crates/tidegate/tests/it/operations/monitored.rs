@@ -23,7 +23,6 @@ use crate::support::{Tidegate, agent};
 const FILE: &str = r#"
 grpc.tls_certificate = "CERTIFICATE"
 grpc.tls_key = "KEY"
-gateway.analytics = true
 gateway.shed_after = "10s"
 gateway.listener = [{ listen = "127.0.0.1:0" }, { listen = "127.0.0.1:0", tls_acme = true }]
 acme = { names = ["app.example"], directory = "https://127.0.0.1:1/directory", agree_to_terms = true }
