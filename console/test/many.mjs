@@ -37,7 +37,7 @@ const VIEWS = [
   ["#/policies/p4711", "None of the last 1,000 changes is of this policy.", "/v1/audit"],
   ["#/playground", "10 of 20"],
   ["#/gateway", "There is no route.", "/v1/routes"],
-  ["#/gateway/analytics", "Requests are not counted in this process", "/v1/analytics"],
+  ["#/gateway/analytics", "The gateway has answered no such request in that time.", "/v1/analytics"],
   ["#/keys", "No policy has tiers.", "/v1/policies", PAGES],
   ["#/edge", "There is no edge in this process."],
   ["#/intake", "No metric has come since the process began.", "/v1/intake/oldest"],

@@ -11,6 +11,7 @@ await scenario(async ({ server, tab }) => {
     const service = await server()
       .configure(`
 gateway.listener = [{ listen = "127.0.0.1:0" }]
+gateway.analytics = false
 policy = [{ name = "per-client", limit = 2, window_seconds = 3600 }]
 
 [[upstream]]

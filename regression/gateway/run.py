@@ -306,7 +306,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=int, default=int(os.environ.get("SECONDS_EACH", "3")))
     parser.add_argument("--repeats", type=int, default=int(os.environ.get("REPEATS", "3")))
-    parser.add_argument("--rows", default="small,half,large,slow,open,routes,tls,limits,features,broken,outage,instances,many,slowly,report,chaos")
+    parser.add_argument("--rows", default="small,half,large,slow,open,routes,tls,limits,features,analytics,broken,outage,instances,many,slowly,report,chaos")
     parser.add_argument("--tidegate", default=str(ROOT / "target/release/tidegate"))
     arguments = parser.parse_args()
     if not os.path.exists(arguments.tidegate):
@@ -344,6 +344,8 @@ def main():
                 limits(folder, arguments, running)
             if "features" in rows:
                 features(folder, arguments, running)
+            if "analytics" in rows:
+                analytics(folder, arguments, running)
             if "broken" in rows:
                 broken(folder, arguments, running)
             if "outage" in rows:
@@ -793,7 +795,7 @@ def features(folder, arguments, running):
     bucket = 'algorithm = "token_bucket"'
     tiers = f'{bucket}\nkey = ["api_key"]\ntiers = {{ pro = {{ limit = 10000000 }} }}'
     by_address = f'{bucket}\nkey = ["ip"]'
-    log = 'gateway.analytics = true\naccess_log.to = "FOLDER/access.log"\naccess_log.max_bytes = "100 MiB"\naccess_log.keep = 1\n'
+    log = 'access_log.to = "FOLDER/access.log"\naccess_log.max_bytes = "100 MiB"\naccess_log.keep = 1\n'
     jwt = 'auth = "jwt"\njwt = { issuer = "bench", keys_file = "FOLDER/../jwks.json" }\n'
     secret = os.urandom(32)
     encoded = lambda data: base64.urlsafe_b64encode(data).rstrip(b"=").decode()
@@ -806,7 +808,7 @@ def features(folder, arguments, running):
     spans = 'telemetry.endpoint = "http://127.0.0.1:SERVER"\ntelemetry.sample_ratio = '
     program = arguments.tidegate
     subjects = {
-        "plain": tidegate(program),
+        "plain": tidegate(program, top="gateway.analytics = false\n"),
         "canary, mirror: not used": tidegate(program, more=unused),
         "access log and analytics": tidegate(program, top=log),
         "spans of 1 in 100": tidegate(program, top=f"{spans}0.01\n"),
@@ -832,6 +834,37 @@ def features(folder, arguments, running):
     differs = {"name": "app", "upstream": "app", "timeout_seconds": 9}
     ask(by_name["candidate, route differs"], "PUT", "/v1/candidate", {"route": [differs]})
     row("parts of the gateway, a fast server", processes, "/", [256], arguments, "plain")
+
+
+def analytics(folder, arguments, running):
+    """What counting costs, which is on by default: by turns with the same gateway without it, on a route without and with keys."""
+    key_file = 'auth = "key"\n'
+    off = "gateway.analytics = false\n"
+    program = arguments.tidegate
+    for what, route in {"without keys": "", "with keys": key_file}.items():
+        subjects = {
+            "off": tidegate(program, route=route, top=off),
+            "on": tidegate(program, route=route),
+            # The same again: by how much two runs of one gateway differ.
+            "off again": tidegate(program, route=route, top=off),
+        }
+        processes = []
+        for number, (name, make) in enumerate(subjects.items()):
+            process = make(folder, SMALL, f"analytics-{what.replace(' ', '-')}-{number}")
+            process.name = name
+            running.append(process)
+            processes.append(process)
+            if route:
+                key = ask(process, "POST", "/v1/keys", {"consumer": "wrk"})["key"]
+                process.fields = [f"X-Api-Key: {key}"]
+        medians = row(f"analytics, a route {what}, a fast server", processes, "/", [256], arguments, "off")
+        rates = {name: rate for name, (rate, *_) in medians.items()}
+        most = max(rates["off"], 1)
+        noise = abs(1 - rates["off again"] / most)
+        cost = 1 - rates["on"] / most
+        added = medians["on"][2] - medians["off"][2]
+        said = "as wanted" if cost <= 0.01 + noise else "TOO MUCH"
+        print(f"             analytics: {cost:+.1%} of the replies (at most 1.0 % + {noise:.1%} between two runs of one gateway: {said}), {added:+.2f} CPU us/reply")
 
 
 def ask(process, method, path, document):

@@ -90,7 +90,7 @@ export function Analytics(props: { query: URLSearchParams }) {
   if (body && !body.rows) {
     return (
       <Empty>
-        Requests are not counted in this process: <code>gateway.analytics = true</code> in the file does so.
+        Requests are not counted in this process: <code>gateway.analytics</code> is off.
       </Empty>
     );
   }

@@ -114,8 +114,8 @@ export function Gateway(props: { query: URLSearchParams }) {
       >
         {byRoute && !byRoute.rows && (
           <p class="hint">
-            Numbers of this process in the last 10 s. With <code>gateway.analytics = true</code> in the file
-            they are of five minutes at all nodes, and kept over time.
+            Numbers of this process in the last 10 s. Where <code>gateway.analytics</code> is on, they are of
+            five minutes at all nodes, and kept over time.
           </p>
         )}
         <Scroll label="Routes">

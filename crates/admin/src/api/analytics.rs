@@ -45,8 +45,8 @@ pub enum CountedAnswer {
     Csv(String),
 }
 
-/// Requests that the gateways of all nodes have answered, told apart as one likes: what each has stored, which it does every five
-/// seconds, and what the one that is asked has not stored yet. A span of time counts if it is at least in part between `from` and
+/// Requests that the gateways of all nodes have answered, told apart as one likes: what each has stored, which it does once a
+/// minute (`gateway.analytics_interval`), and what the one that is asked has not stored yet. A span of time counts if it is at least in part between `from` and
 /// `to`; `total` is all rows together. A request that no server was asked about counts for its route's upstream. Percentiles are at most 12.5 % too high. While the store is away there is only what this node has not stored:
 /// `complete` is false then, and CSV is refused with 503.
 #[utoipa::path(

@@ -49,8 +49,8 @@ const DENIALS: [&str; 3] = ["401", "403", "429"];
 
 /// Shows the requests of a gateway as they come, the busiest first.
 ///
-/// They are those of the minute under way: by route, by API key, by denial and by server. It needs `gateway.analytics`
-/// there, and the scope `read`. A token, where one is demanded, is taken from the environment, `TIDEGATE_TOKEN`, or from
+/// They are those of the minute under way: by route, by API key, by denial and by server. It needs `gateway.analytics`,
+/// which is on by default, and the scope `read`. A token, where one is demanded, is taken from the environment, `TIDEGATE_TOKEN`, or from
 /// the file of --token-file.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
