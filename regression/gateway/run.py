@@ -807,17 +807,19 @@ def features(folder, arguments, running):
     # The server itself takes what a collector would: it answers 200 to everything.
     spans = 'telemetry.endpoint = "http://127.0.0.1:SERVER"\ntelemetry.sample_ratio = '
     program = arguments.tidegate
+    # Analytics are on by default, and have a row of their own: here each part is alone.
+    off = "gateway.analytics = false\n"
     subjects = {
-        "plain": tidegate(program, top="gateway.analytics = false\n"),
-        "canary, mirror: not used": tidegate(program, more=unused),
+        "plain": tidegate(program, top=off),
+        "canary, mirror: not used": tidegate(program, more=unused, top=off),
         "access log and analytics": tidegate(program, top=log),
-        "spans of 1 in 100": tidegate(program, top=f"{spans}0.01\n"),
-        "spans of all": tidegate(program, top=f"{spans}1\n"),
-        "limit by address": tidegate(program, by_address),
-        "limit by key, with tier": tidegate(program, tiers, route='auth = "key"\n'),
-        "JWT, known": tidegate(program, route=jwt),
-        "candidate, route the same": tidegate(program),
-        "candidate, route differs": tidegate(program),
+        "spans of 1 in 100": tidegate(program, top=f"{off}{spans}0.01\n"),
+        "spans of all": tidegate(program, top=f"{off}{spans}1\n"),
+        "limit by address": tidegate(program, by_address, top=off),
+        "limit by key, with tier": tidegate(program, tiers, route='auth = "key"\n', top=off),
+        "JWT, known": tidegate(program, route=jwt, top=off),
+        "candidate, route the same": tidegate(program, top=off),
+        "candidate, route differs": tidegate(program, top=off),
     }
     processes = []
     for number, (name, make) in enumerate(subjects.items()):
@@ -838,10 +840,10 @@ def features(folder, arguments, running):
 
 def analytics(folder, arguments, running):
     """What counting costs, which is on by default: by turns with the same gateway without it, on a route without and with keys."""
-    key_file = 'auth = "key"\n'
+    with_key = 'auth = "key"\n'
     off = "gateway.analytics = false\n"
     program = arguments.tidegate
-    for what, route in {"without keys": "", "with keys": key_file}.items():
+    for what, route in {"without keys": "", "with keys": with_key}.items():
         subjects = {
             "off": tidegate(program, route=route, top=off),
             "on": tidegate(program, route=route),
