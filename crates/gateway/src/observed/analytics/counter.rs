@@ -31,8 +31,7 @@ impl Analytics {
 
 impl CountsRequests for CoreCounter {
     fn count(&self, tally: &RequestTally) {
-        let (upstream, server) =
-            tally.tried.as_ref().map_or((0, 0), |(upstream, server)| (upstream.number, *server));
+        let (upstream, server) = tally.tried.as_ref().map_or((0, 0), |tried| (tried.number, tried.position));
         let key = SeriesKey {
             route: tally.route.as_ref().map_or(0, |route| route.number),
             upstream,
@@ -58,7 +57,7 @@ fn key_of(tally: &RequestTally) -> Option<&str> {
 /// What a request is told apart by. One that reached no server counts for its route's upstream, if it has one alone.
 fn labels(tally: &RequestTally) -> Labels {
     let tried = tally.tried.as_ref();
-    let server = tried.map(|(upstream, place)| upstream.group.backends()[*place].target().clone());
+    let server = tried.map(|tried| tried.upstream.servers[tried.position].backend.target.clone());
     let of_route = || {
         let route = &tally.route.as_ref()?.config;
         match &route.action {
@@ -66,7 +65,7 @@ fn labels(tally: &RequestTally) -> Labels {
             _ => None,
         }
     };
-    let upstream = tried.map(|(upstream, _)| Arc::clone(&upstream.config.name)).or_else(of_route);
+    let upstream = tried.map(|tried| Arc::clone(&tried.upstream.name)).or_else(of_route);
     let key = key_of(tally).map(Box::from);
     let route = tally.route.as_ref().map(|route| Arc::clone(&route.config.name));
     Labels { route, key, upstream, server, status: tally.status(), is_other: false }

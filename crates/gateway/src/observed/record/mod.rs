@@ -305,7 +305,7 @@ impl Recorder {
 
     /// An attempt begins. What its server is to be told of the trace, if that is recorded.
     pub(crate) fn attempt(&mut self, upstream: &Arc<Upstream>, server: usize) -> Option<TraceContext> {
-        self.tallied(|tally| tally.tried = Some((Arc::clone(upstream), server)));
+        self.tried(upstream, server);
         let next = self.next_span();
         let (span, end) = (next.map_or(0, |(span, _)| span), AttemptEnd::UnderWay);
         self.step(|| What::Attempt { upstream: Arc::clone(upstream), server, end, span });

@@ -1,6 +1,8 @@
 //! The tally of one request: what it is counted by when it has ended. It is far less than a record, so that counting is cheap enough to
 //! be on by default: no clock is read for a step, and nothing is allocated or copied but counted references.
 //!
+//! It holds configurations and not what is in force: a stream that outlives its route or upstream keeps no check of servers going.
+//!
 //! A tally is counted when it is dropped, as a record is noted, so that a request whose client left is counted like any other.
 
 use std::fmt;
@@ -11,6 +13,7 @@ use tidegate_net::clock::monotonic;
 
 use super::{CLIENT_LEFT, End, Recorder};
 use crate::authentication::identity::Identity;
+use crate::config::{RouteConfig, UpstreamConfig};
 use crate::routes::route::Route;
 use crate::servers::upstream::Upstream;
 
@@ -25,14 +28,31 @@ pub(crate) trait CountsRequests: fmt::Debug + Send + Sync {
 pub(crate) struct RequestTally {
     counter: Arc<dyn CountsRequests>,
     came: Instant,
-    pub(crate) route: Option<Arc<Route>>,
+    pub(crate) route: Option<TalliedRoute>,
     /// Who its client has proved to be.
     pub(crate) identity: Option<Identity>,
-    /// Upstream and server of the last attempt.
-    pub(crate) tried: Option<(Arc<Upstream>, usize)>,
+    /// Of the last attempt.
+    pub(crate) tried: Option<TalliedServer>,
     pub(super) status: u16,
     /// Of the reply's body, as far as they were handed to the client's connection.
     pub(super) bytes: u64,
+}
+
+/// The route of a request.
+#[derive(Debug)]
+pub(crate) struct TalliedRoute {
+    pub(crate) number: u64,
+    pub(crate) config: Arc<RouteConfig>,
+}
+
+/// The server that a request was sent to.
+#[derive(Debug)]
+pub(crate) struct TalliedServer {
+    /// The number of its upstream.
+    pub(crate) number: u64,
+    pub(crate) upstream: Arc<UpstreamConfig>,
+    /// Its position there.
+    pub(crate) position: usize,
 }
 
 impl RequestTally {
@@ -74,7 +94,10 @@ impl Drop for RequestTally {
 impl Recorder {
     /// The request's route is known.
     pub(crate) fn routed(&mut self, route: &Arc<Route>) {
-        self.tallied(|tally| tally.route = Some(Arc::clone(route)));
+        self.tallied(|tally| {
+            let config = Arc::clone(&route.config);
+            tally.route = Some(TalliedRoute { number: route.number, config });
+        });
         self.note(|record| record.route = Some(Arc::clone(route)));
     }
 
@@ -82,6 +105,14 @@ impl Recorder {
     pub(crate) fn identified(&mut self, identity: Option<&Identity>) {
         self.tallied(|tally| tally.identity = identity.cloned());
         self.note(|record| record.identity = identity.cloned());
+    }
+
+    /// The request goes to a server.
+    pub(super) fn tried(&mut self, upstream: &Upstream, position: usize) {
+        self.tallied(|tally| {
+            let (number, upstream) = (upstream.number, Arc::clone(&upstream.config));
+            tally.tried = Some(TalliedServer { number, upstream, position });
+        });
     }
 
     /// The reply has ended.
