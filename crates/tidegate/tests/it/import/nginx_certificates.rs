@@ -114,9 +114,9 @@ fn tls_1_3_alone_is_taken_over_and_other_lists_of_versions_are_a_warning() {
 #[test]
 fn versions_of_tls_are_inherited_and_a_server_that_has_others_than_its_listener_is_a_warning() {
     let certificates = Certificates::make();
-    let folder = tempfile::tempdir().unwrap();
     // What the whole file, its first server and a second one at the same address say.
     let imported = |[http, first, second]: [&str; 3]| {
+        let folder = tempfile::tempdir().unwrap();
         let (file, output) = (folder.path().join("nginx.conf"), folder.path().join("tidegate.toml"));
         let text = format!(
             "http {{ ssl_certificate {}; ssl_certificate_key {}; {http}\n\
