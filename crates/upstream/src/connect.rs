@@ -27,6 +27,7 @@ use nix::sys::socket::{setsockopt, sockopt::IpBindAddressNoPort};
 use parking_lot::{Mutex, MutexGuard};
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::{TcpSocket, TcpStream, lookup_host};
+use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::backend::{Host, Target};
@@ -37,8 +38,11 @@ const STAGGER: Duration = Duration::from_millis(250);
 
 /// Most addresses of a name that are kept.
 const MAX_ADDRESSES: usize = 16;
-/// Before a server of names that said nothing is asked again for how long addresses hold; then twice as long each time.
+
+/// The pause before servers of names that said nothing are asked again for how long addresses hold. Each pause is twice as long as
+/// the one before, up to the longest.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// When a connection without traffic is probed, and how long data may stay without an acknowledgement: a
 /// half-open peer is noticed within a minute.
@@ -61,10 +65,23 @@ pub struct Resolver {
     turn: Arc<AtomicUsize>,
 }
 
-#[derive(Clone, Debug)]
+/// What was found of a name.
+#[derive(Debug)]
 struct ResolvedName {
     addresses: Arc<[IpAddr]>,
     until: Instant,
+    /// Finds out for how long they hold. It is there to be dropped with them.
+    _learning: Option<LearningTask>,
+}
+
+/// A task that ends when this is dropped. So a name has one at most, however often it is looked up, and a name that was forgotten none.
+#[derive(Debug)]
+struct LearningTask(AbortHandle);
+
+impl Drop for LearningTask {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 impl Resolver {
@@ -148,19 +165,33 @@ impl Resolver {
                 if addresses.is_empty() {
                     return Err(io::Error::new(io::ErrorKind::NotFound, "the name has no address"));
                 }
-                let found = Instant::now();
-                let fresh = ResolvedName { addresses: Arc::clone(&addresses), until: found + self.refresh };
-                self.known().insert(name.into(), fresh);
-                if !self.refresh.is_zero() {
-                    drop(tokio::spawn(self.clone().learn(name.into(), Arc::clone(&addresses), found)));
-                }
+                self.remember(name, &addresses);
                 Ok(addresses)
             }
             Err(error) => last.ok_or(error),
         }
     }
 
-    /// Finds out for how long it holds what was found of `name`, while nobody has found something newer.
+    /// Remembers what was found of `name`, in the place of what was found before, and begins to find out for how long it holds.
+    fn remember(&self, name: &str, addresses: &Arc<[IpAddr]>) {
+        let found = Instant::now();
+        // Held over both, so that the task finds what it is about.
+        let mut known = self.known();
+        let learning = (!self.refresh.is_zero()).then(|| {
+            let task = tokio::spawn(self.clone().learn(name.into(), Arc::clone(addresses), found));
+            LearningTask(task.abort_handle())
+        });
+        let fresh = ResolvedName {
+            addresses: Arc::clone(addresses),
+            until: found + self.refresh,
+            _learning: learning,
+        };
+        let before = known.insert(name.into(), fresh);
+        drop(known);
+        drop(before);
+    }
+
+    /// Finds out for how long it holds what was found of `name`. Ends in any case when the system is to be asked again.
     async fn learn(self, name: Box<str>, addresses: Arc<[IpAddr]>, found: Instant) {
         let mut pause = FIRST_PAUSE;
         loop {
@@ -175,14 +206,13 @@ impl Resolver {
                     return;
                 }
                 // A question or its reply was lost, or the server is busy.
-                Err(ttl::NoServerAnswered) => sleep(pause).await,
+                Err(ttl::NoServerAnswered) => {}
             }
-            pause *= 2;
-            let is_newest =
-                self.known().get(&*name).is_some_and(|known| Arc::ptr_eq(&known.addresses, &addresses));
-            if !is_newest || found.elapsed() >= self.refresh {
+            if found.elapsed() + pause >= self.refresh {
                 return;
             }
+            sleep(pause).await;
+            pause = LONGEST_PAUSE.min(pause * 2);
         }
     }
 

@@ -106,11 +106,9 @@ pub trait Limits: Debug + Send + Sync {
         limits: Option<&'a LimitsBody>,
     ) -> Answer<'a, Value>;
 
-    /// What [`Limits::reset`] would reset.
-    fn resettable(&self, usage: &Usage<'_>) -> Resettable;
-
-    /// Lets a client start anew.
-    fn reset<'a>(&'a self, usage: &'a Usage<'a>) -> Answer<'a, ()>;
+    /// What lets a client start anew, and how: nothing is reset before the answer is awaited, and then what was said, whatever policies
+    /// have changed since.
+    fn reset<'a>(&'a self, usage: &'a Usage<'a>) -> (Resettable, Answer<'a, ()>);
 
     /// A client's numbers in the simple API, and whether they are its own; `None`: there is no policy for them.
     fn client_config(&self, client_id: &str) -> Option<(ConfigureBody, bool)>;

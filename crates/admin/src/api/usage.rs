@@ -130,7 +130,7 @@ pub(super) async fn reset(
     let known = parameters.iter().map(|(name, value)| (&**name, value.as_bytes()));
     let pairs: Vec<(&str, &[u8])> = std::iter::once((CLIENT_ID, client.as_bytes())).chain(known).collect();
     let usage = Usage { attributes: &pairs, policy: named.as_deref() };
-    let Resettable { reset, not_reset } = shared.limits.resettable(&usage);
+    let (Resettable { reset, not_reset }, resetting) = shared.limits.reset(&usage);
     if let (true, true, Some(named)) = (reset.is_empty(), not_reset.is_empty(), usage.policy) {
         return Err(Refusal::not_found(format_args!("policy {named:?} that is keyed on {CLIENT_ID}")));
     }
@@ -138,7 +138,7 @@ pub(super) async fn reset(
         // Recorded first: what is reset is then never without its line in the audit log.
         let record = Change::record_removal(USAGE, client, json!({ "policies": reset }).to_string());
         shared.configuration.change(record, author(&actor)).await.map_err(refusal)?;
-        shared.limits.reset(&usage).await.map_err(Refusal)?;
+        resetting.await.map_err(Refusal)?;
     }
     let not_reset = not_reset.into_iter().map(|(policy, because_of)| NotReset { policy, because_of });
     Ok(Json(ResetReply { reset, not_reset: not_reset.collect() }))

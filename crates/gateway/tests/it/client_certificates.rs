@@ -110,6 +110,49 @@ fn a_server_that_speaks_no_version_of_tls_that_its_upstream_takes_gives_502() {
     }
 }
 
+/// nginx that speaks TLS 1.2 alone. A request that offers another protocol, as for WebSocket, has a connection made for it alone.
+#[test]
+fn neither_kept_connections_nor_http2_nor_offers_nor_checks_speak_an_older_tls_than_the_upstream_takes() {
+    let certificates = Certificates::make();
+    let port = free_port();
+    let _nginx = Nginx::start(&[port], |_| {
+        format!(
+            "access_log off;\nserver {{ listen 127.0.0.1:{port} ssl http2; ssl_protocols TLSv1.2;\n\
+             ssl_certificate {}; ssl_certificate_key {};\n\
+             location / {{ return 200 \"$server_protocol $ssl_protocol\"; }} }}",
+            certificates.certificate().display(),
+            certificates.key().display()
+        )
+    });
+    let upstream = |protocol: &str, least: &str| {
+        json!({
+            "servers": [format!("https://127.0.0.1:{port}")],
+            "protocol": protocol,
+            "tls": {"ca_file": certificates.authority(), "min_version": least},
+        })
+    };
+    let offer = "GET / HTTP/1.1\r\nhost: shop.example\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n";
+    for (protocol, spoken) in [("http1", "HTTP/1.1"), ("http2", "HTTP/2.0"), ("auto", "HTTP/2.0")] {
+        let gateway = gateway(upstream(protocol, "1.2"));
+        assert_eq!(text(&gateway.get("/")), format!("{spoken} TLSv1.2"));
+        assert_eq!(text(&gateway.send(offer)), "HTTP/1.1 TLSv1.2", "{protocol}");
+        gateway.apply(&in_front_of(upstream(protocol, "1.3")));
+        assert_eq!(status(&gateway.get("/")), 502, "{protocol}: a connection from before is kept");
+        assert_eq!(status(&gateway.send(offer)), 502, "{protocol}");
+        gateway.apply(&in_front_of(upstream(protocol, "1.2")));
+        assert_eq!(text(&gateway.get("/")), format!("{spoken} TLSv1.2"));
+    }
+    let checked = |least: &str| {
+        let mut upstream = upstream("http1", least);
+        upstream["check"] = json!({"interval_seconds": 0.02, "rise": 1, "fall": 1, "timeout_seconds": 60});
+        upstream
+    };
+    let gateway = gateway(checked("1.3"));
+    wait_for(&gateway, false);
+    gateway.apply(&in_front_of(checked("1.2")));
+    wait_for(&gateway, true);
+}
+
 #[test]
 fn checks_and_questions_to_a_service_of_authentication_show_it_too() {
     let certificates = Certificates::make();

@@ -1,7 +1,8 @@
-//! A decision uses one policy set from start to end, while others replace it.
+//! A decision, and a reset, use one policy set from start to end, while others replace it.
 
 use std::sync::Arc;
 
+use tempfile::TempDir;
 use tidegate_algorithms::policy::{Attributes, Policy};
 use tidegate_control::{Configuration, Control, Layers, Limits, Services, Snapshot};
 use tidegate_limiter::answers::Door;
@@ -34,9 +35,8 @@ fn block_on<F: Future>(future: F) -> F::Output {
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
 }
 
-#[test]
-fn a_decision_never_mixes_two_policy_sets() {
-    let sides = [&["left-1", "left-2"][..], &["right-1", "right-2", "right-3"]];
+/// An engine with the first of the two sides in force.
+fn start(sides: [&[&str]; 2]) -> (TempDir, Arc<Engine>, Configuration) {
     let data = tempfile::tempdir().unwrap();
     let control = Control::open(data.path(), Limits::default()).unwrap();
     let tallies = Tallies::default();
@@ -47,6 +47,46 @@ fn a_decision_never_mixes_two_policy_sets() {
         Services::default().with(Policies::new(engine.clone())),
         &declared(sides[0]),
     );
+    (data, engine, configuration)
+}
+
+/// The policies that decide about a client, each with what it leaves after `cost`.
+fn decide(engine: &Engine, client: &str, cost: u64) -> Vec<(String, u64)> {
+    let client = [("client_id", client.as_bytes())];
+    let attributes = Attributes::new(&client);
+    let ask = Ask { attributes, cost, peek: false, can_release: true, door: Door::Http };
+    let decision = block_on(engine.decide(&ask)).unwrap();
+    decision.parts.iter().map(|part| (part.policy.to_string(), part.verdict.remaining)).collect()
+}
+
+#[test]
+fn a_reset_is_by_the_policies_that_it_was_said_of_though_others_have_replaced_them() {
+    let sides = [&["left-1", "left-2"][..], &["right"]];
+    let (_data, engine, configuration) = start(sides);
+    let of_left =
+        |remaining: u64| sides[0].iter().map(|name| ((*name).to_owned(), remaining)).collect::<Vec<_>>();
+    for client in ["a", "b"] {
+        assert_eq!(decide(&engine, client, 1), of_left(99));
+    }
+    let pairs = [("client_id", &b"a"[..])];
+    let client = Attributes::new(&pairs);
+    let set = engine.set();
+    let said = engine.resettable(&set, &client, None);
+    block_on(configuration.replace_file(declared(sides[1]))).unwrap();
+    assert_eq!(decide(&engine, "a", 1), [("right".to_owned(), 99)]);
+    let done = block_on(engine.reset(&set, &client, None)).unwrap();
+    assert_eq!(done, said);
+    assert_eq!(done.reset.iter().map(|name| &**name).collect::<Vec<_>>(), sides[0]);
+    assert_eq!(decide(&engine, "a", 0), [("right".to_owned(), 99)], "nothing was said of it");
+    block_on(configuration.replace_file(declared(sides[0]))).unwrap();
+    assert_eq!(decide(&engine, "a", 0), of_left(100));
+    assert_eq!(decide(&engine, "b", 0), of_left(99), "nobody else begins anew");
+}
+
+#[test]
+fn a_decision_never_mixes_two_policy_sets() {
+    let sides = [&["left-1", "left-2"][..], &["right-1", "right-2", "right-3"]];
+    let (_data, engine, configuration) = start(sides);
 
     let deciding = std::thread::spawn(move || {
         let mut seen = [0_usize; 2];

@@ -94,22 +94,17 @@ impl Limits for EngineLimits {
         })
     }
 
-    fn resettable(&self, usage: &Usage<'_>) -> Resettable {
+    fn reset<'a>(&'a self, usage: &'a Usage<'a>) -> (Resettable, Answer<'a, ()>) {
+        // One set reads the attributes, finds the counters and resets them: the next one may look at the path for the first time.
         let set = self.0.set();
         let read = DecidedAttributes::new(&set, &Attributes::new(usage.attributes), false);
         let found = self.0.resettable(&set, &Attributes::new(&read.pairs()), usage.policy);
-        Resettable { reset: found.reset, not_reset: found.not_reset }
-    }
-
-    fn reset<'a>(&'a self, usage: &'a Usage<'a>) -> Answer<'a, ()> {
-        Box::pin(async move {
-            // One set reads the attributes and finds the counters: the next one may look at the path for the first time.
-            let set = self.0.set();
-            let read = DecidedAttributes::new(&set, &Attributes::new(usage.attributes), false);
+        let resetting: Answer<'a, ()> = Box::pin(async move {
             let pairs = read.pairs();
             let reset = self.0.reset(&set, &Attributes::new(&pairs), usage.policy).await;
             reset.map(drop).map_err(|error| problem_of(&error, Stated::Body))
-        })
+        });
+        (Resettable { reset: found.reset, not_reset: found.not_reset }, resetting)
     }
 
     fn client_config(&self, client_id: &str) -> Option<(ConfigureBody, bool)> {

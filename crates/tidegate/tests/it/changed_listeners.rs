@@ -228,11 +228,21 @@ fn clients_of_an_old_tls_are_refused_at_every_listener_whose_least_version_the_f
     for address in listeners {
         assert!(is_let_in(address, "-tls1_2") && is_let_in(address, "-tls1_3"), "{address}");
     }
+    let folder = tempfile::tempdir().unwrap();
+    let session = folder.path().join("session");
+    // With the session of a client of TLS 1.2 that was let in.
+    let resumes = |option: &str| {
+        let mut command = Command::new("openssl");
+        command.args(["s_client", "-tls1_2", "-connect", &http.to_string(), option]).arg(&session);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap().success()
+    };
+    assert!(resumes("-sess_out") && session.exists() && resumes("-sess_in"));
     rewrite(&service, &text(true));
     until("TLS 1.2 is refused everywhere", || listeners.iter().all(|it| !is_let_in(*it, "-tls1_2")));
     for address in listeners {
         assert!(is_let_in(address, "-tls1_3"), "{address}");
     }
+    assert!(!resumes("-sess_in"), "no session of before is a way around it");
     rewrite(&service, &text(false));
     until("TLS 1.2 is spoken again", || listeners.iter().all(|it| is_let_in(*it, "-tls1_2")));
     service.signal("TERM");

@@ -310,10 +310,16 @@ fn a_least_version_of_tls_is_taken_over_on_both_sides() {
         let ran = binary().args(["import", "envoy", "--partial"]).arg(&file).output().unwrap();
         (String::from_utf8(ran.stdout).unwrap(), String::from_utf8(ran.stderr).unwrap())
     };
-    let (written, said) = imported("TLSv1_3");
-    assert!(written.contains("tls_min_version = \"1.3\""), "{written}: {said}");
-    assert_eq!(written.matches("min_version = \"1.3\"").count(), 2, "{written}: {said}");
-    assert!(!said.contains("tls_params"), "{said}");
+    for newest in ["TLSv1_3", "4"] {
+        let (written, said) = imported(newest);
+        assert!(written.contains("tls_min_version = \"1.3\""), "{written}: {said}");
+        assert_eq!(written.matches("min_version = \"1.3\"").count(), 2, "{written}: {said}");
+        assert!(!written.contains("tls_params") && !said.contains("tls_params"), "{written}: {said}");
+    }
+    for default in ["TLSv1_2", "3", "TLS_AUTO", "0"] {
+        let (written, said) = imported(default);
+        assert!(!written.contains("min_version"), "{default}: {written}: {said}");
+    }
     let (written, said) = imported("TLSv1_0");
     assert!(!written.contains("min_version"), "{written}");
     let warnings = written.matches("tls_minimum_protocol_version: has no effect").count();

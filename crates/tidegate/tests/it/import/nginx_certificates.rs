@@ -110,3 +110,43 @@ fn tls_1_3_alone_is_taken_over_and_other_lists_of_versions_are_a_warning() {
     assert_eq!(said.matches("ssl_protocols: has no effect").count(), 2, "{said}");
     assert!(said.contains("proxy_ssl_protocols: has no effect"), "{said}");
 }
+
+#[test]
+fn versions_of_tls_are_inherited_and_a_server_that_has_others_than_its_listener_is_a_warning() {
+    let certificates = Certificates::make();
+    // What the whole file, its first server and a second one at the same address say.
+    let imported = |[http, first, second]: [&str; 3]| {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, output) = (folder.path().join("nginx.conf"), folder.path().join("tidegate.toml"));
+        let text = format!(
+            "http {{ ssl_certificate {}; ssl_certificate_key {}; {http}\n\
+             server {{ listen 127.0.0.1:8443 ssl; server_name a.test; {first}\nlocation / {{ return 204; }} }}\n\
+             server {{ listen 127.0.0.1:8443 ssl; server_name b.test; {second}\nlocation / {{ return 204; }} }} }}",
+            certificates.certificate().display(),
+            certificates.key().display()
+        );
+        std::fs::write(&file, text).unwrap();
+        let ran = import(&[file.to_str().unwrap(), "--output", output.to_str().unwrap()]);
+        let said = String::from_utf8(ran.stderr).unwrap();
+        assert!(ran.status.success(), "{said}");
+        (std::fs::read_to_string(output).unwrap().contains("tls_min_version = \"1.3\""), said)
+    };
+    let (newest, all) = ("ssl_protocols TLSv1.3;", "ssl_protocols TLSv1 TLSv1.1 TLSv1.2 TLSv1.3;");
+    let alone = "ssl_protocols: TLS 1.3 alone is spoken at 127.0.0.1:8443";
+    let both = "ssl_protocols: has no effect at 127.0.0.1:8443: TLS 1.2 is spoken there";
+    for (stated, expected, warning) in [
+        ([newest, "", ""], true, None),
+        (["", newest, newest], true, None),
+        ([newest, all, ""], false, Some(both)),
+        ([all, newest, ""], true, Some(alone)),
+        (["", newest, ""], true, Some(alone)),
+        (["", "", newest], false, Some(both)),
+        ([all, "", ""], false, None),
+    ] {
+        let (is_newest, said) = imported(stated);
+        assert_eq!(is_newest, expected, "{stated:?}: {said}");
+        for known in [alone, both] {
+            assert_eq!(said.contains(known), warning == Some(known), "{stated:?}: {said}");
+        }
+    }
+}

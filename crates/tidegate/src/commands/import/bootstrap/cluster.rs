@@ -218,8 +218,9 @@ pub(super) fn takes_tls_1_3_alone(common: &mut Fields<'_>, product: &mut Product
     );
     let Some(least) = least else { return false };
     match least.text() {
-        Some("TLSv1_3") => return true,
-        Some("TLSv1_2" | "TLS_AUTO") => {}
+        // By its name or, as in any enumeration of protobuf, by its number.
+        Some("TLSv1_3" | "4") => return true,
+        Some("TLSv1_2" | "3" | "TLS_AUTO" | "0") => {}
         _ => product.differs(&least.source, &least.path, "has no effect: TLS 1.2 and 1.3 are spoken"),
     }
     false

@@ -145,7 +145,6 @@ const IGNORED: [(&str, &[&str]); 7] = [
     (
         "has no effect: TLS 1.2 and 1.3 are spoken, with the library's ciphers",
         &[
-            "ssl_protocols",
             "ssl_ciphers",
             "ssl_prefer_server_ciphers",
             "ssl_session_*",
@@ -157,7 +156,6 @@ const IGNORED: [(&str, &[&str]); 7] = [
             "ssl_conf_command",
             "ssl_early_data",
             "ssl_verify_depth",
-            "proxy_ssl_protocols",
             "proxy_ssl_ciphers",
             "proxy_ssl_session_reuse",
             "proxy_ssl_verify_depth",
@@ -190,6 +188,11 @@ pub(super) fn fate(node: &Node, context: Context) -> Fate {
             if context != Context::Main && is_tls_1_3_alone(node) =>
         {
             return Fate::Read;
+        }
+        ("ssl_protocols" | "proxy_ssl_protocols", _) => {
+            return Fate::Ignored(
+                "has no effect: TLS 1.2 and 1.3 are spoken where TLSv1.3 is not listed alone",
+            );
         }
         ("error_page", words) if !words.iter().any(|word| word.starts_with(['=', '@'])) => {
             return Fate::Ignored(

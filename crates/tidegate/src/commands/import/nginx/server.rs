@@ -157,7 +157,7 @@ impl<'n> Importer<'n> {
         }
     }
 
-    /// A listener has the versions of TLS of one server, as in nginx.
+    /// A listener has the versions of TLS of one server, and so in nginx the versions of its default server.
     fn same_versions(
         &mut self,
         first: &NginxServer<'n>,
@@ -166,12 +166,20 @@ impl<'n> Importer<'n> {
         http: &Scope<'n>,
     ) {
         let stated = |server: &NginxServer<'n>| http.within(server.block).one("ssl_protocols");
-        if let Some(node) = stated(other).filter(|node| is_tls_1_3_alone(node))
-            && !stated(first).is_some_and(is_tls_1_3_alone)
-        {
-            let problem = format!("has no effect: that of another server holds at {address}");
-            self.product.differs(&node.source(), &node.name, problem);
-        }
+        let is_newest = |server: &NginxServer<'n>| stated(server).is_some_and(is_tls_1_3_alone);
+        let problem = match (is_newest(first), is_newest(other)) {
+            (true, false) => {
+                format!("TLS 1.3 alone is spoken at {address}, as its first or default server says")
+            }
+            (false, true) => {
+                format!(
+                    "has no effect at {address}: TLS 1.2 is spoken there, as its first or default server says"
+                )
+            }
+            _ => return,
+        };
+        let source = stated(other).map_or_else(|| other.node.source(), Node::source);
+        self.product.differs(&source, "ssl_protocols", problem);
     }
 
     fn certificate(&mut self, scope: &Scope<'n>, listener: &mut ProductTable) {
