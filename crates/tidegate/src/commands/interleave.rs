@@ -45,6 +45,7 @@ pub(super) struct Interleaved {
     warmup_seconds: f64,
     /// Longest wait for a reply: seconds, or as 500ms.
     #[arg(long, value_name = "TIME", value_parser = duration::seconds, requires = "interleave")]
+    #[arg(conflicts_with = "scenario")]
     timeout_seconds: Option<f64>,
 }
 

@@ -66,29 +66,30 @@ pub struct Load {
     scenario: Option<String>,
     /// Connections held open.
     #[arg(short, long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(conflicts_with = "scenario")]
     connections: u32,
     /// Requests per second (open loop); without it each connection sends as soon as it is answered.
-    #[arg(short, long)]
+    #[arg(short, long, conflicts_with = "scenario")]
     rate: Option<f64>,
     /// Exponential gaps between requests in place of equal ones.
     #[arg(hide_short_help = true, long, requires = "rate")]
     poisson: bool,
     /// Measured time: seconds, or as 500ms, 30s or 2m.
     #[arg(short = 'd', long, alias = "duration-s", value_name = "TIME", default_value = "10")]
-    #[arg(value_parser = duration::seconds)]
+    #[arg(value_parser = duration::seconds, conflicts_with = "scenario")]
     step_seconds: f64,
     /// Time before that is not measured: seconds, or as 500ms.
     #[arg(short = 'w', long, alias = "warmup-s", value_name = "TIME", default_value = "1")]
-    #[arg(value_parser = duration::seconds)]
+    #[arg(value_parser = duration::seconds, conflicts_with = "scenario")]
     warmup_seconds: f64,
     /// Stop after so many requests.
-    #[arg(short = 'n', long)]
+    #[arg(short = 'n', long, conflicts_with = "scenario")]
     requests: Option<u64>,
     /// A connection for each request.
-    #[arg(hide_short_help = true, long)]
+    #[arg(hide_short_help = true, long, conflicts_with = "scenario")]
     connection_per_request: bool,
     /// Longest wait for a reply: seconds, or as 500ms.
-    #[arg(long, value_name = "TIME", value_parser = duration::seconds)]
+    #[arg(long, value_name = "TIME", value_parser = duration::seconds, conflicts_with = "scenario")]
     timeout_seconds: Option<f64>,
     /// Generator threads of each process (default: one per core).
     #[arg(hide_short_help = true, short, long, value_parser = clap::value_parser!(u32).range(1..=256))]

@@ -216,6 +216,28 @@ fn a_scenario_with_mistakes_names_them_all() {
     }
 }
 
+/// What a scenario says itself is not taken from flags, so that none of them is without effect unsaid.
+#[test]
+fn flags_that_a_scenario_would_ignore_are_refused_beside_it() {
+    for (command, flag) in [
+        ("load", "--connections=2"),
+        ("load", "--rate=5"),
+        ("load", "--step-seconds=1"),
+        ("load", "--warmup-seconds=1"),
+        ("load", "--requests=9"),
+        ("load", "--connection-per-request"),
+        ("load", "--timeout-seconds=1"),
+        ("saturate", "--connection-per-request"),
+        ("saturate", "--timeout-seconds=1"),
+    ] {
+        let output =
+            binary().args([command, "http://127.0.0.1:1/", "--scenario", "baseline", flag]).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{command} {flag}: {said}");
+        assert!(said.contains("cannot be used with '--scenario"), "{command} {flag}: {said}");
+    }
+}
+
 /// A data file without an end is read to its bound.
 #[test]
 fn an_endless_data_file_is_refused() {

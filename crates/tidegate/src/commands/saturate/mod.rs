@@ -101,10 +101,10 @@ pub struct Saturate {
     #[arg(long, value_name = "TIME", default_value = "15", value_parser = duration::minutes)]
     max_minutes: f64,
     /// Longest wait for a reply: seconds, or as 500ms.
-    #[arg(long, value_name = "TIME", value_parser = duration::seconds)]
+    #[arg(long, value_name = "TIME", value_parser = duration::seconds, conflicts_with = "scenario")]
     timeout_seconds: Option<f64>,
     /// A connection for each request.
-    #[arg(hide_short_help = true, long)]
+    #[arg(hide_short_help = true, long, conflicts_with = "scenario")]
     connection_per_request: bool,
     /// The server's process, when it runs on this machine (default: whoever listens on the port).
     #[arg(hide_short_help = true, long)]
