@@ -48,33 +48,49 @@ pub struct Pinned {
 }
 
 impl Pinned {
-    /// Gives the process `server` and the calling thread cores of their own.
+    /// Gives the processes of a `server` and the calling thread cores of their own. A worker that has some of the server's cores to itself
+    /// keeps those of them that stay the server's.
     ///
     /// # Errors
     /// When there is one core only, or the system refuses; then all is as it was.
-    pub fn new(server: u32) -> Result<Self, PinError> {
-        let refused = |error: io::Error| PinError::Refused(server, error);
-        let own = sched_getaffinity(None).map_err(|error| refused(error.into()))?;
-        let theirs = process(server).and_then(|pid| Ok(sched_getaffinity(Some(pid))?)).map_err(refused)?;
+    pub fn new(server: &[u32]) -> Result<Self, PinError> {
+        let of = |pid: u32| move |error: io::Error| PinError::Refused(pid, error);
+        let own = sched_getaffinity(None).map_err(|error| of(std::process::id())(error.into()))?;
+        let mut theirs = CpuSet::new();
+        for &pid in server {
+            let cores = process(pid).and_then(|pid| Ok(sched_getaffinity(Some(pid))?)).map_err(of(pid))?;
+            numbers(&cores).into_iter().for_each(|core| theirs.set(core));
+        }
         let split = split(&numbers(&theirs), &numbers(&own)).ok_or(PinError::OneCore)?;
         let mut pinned = Self { split, threads: Vec::new() };
-        let cores = set(&pinned.split.server);
         // Twice: a thread that was born meanwhile has its parent's cores, old or new.
         for _ in 0..2 {
-            for thread in threads(server).map_err(refused)? {
-                if pinned.threads.iter().any(|(known, _)| *known == thread) {
-                    continue;
-                }
-                // A thread that has ended meanwhile needs no core.
-                let Ok(before) = sched_getaffinity(Some(thread)) else { continue };
-                if before != cores {
-                    sched_setaffinity(Some(thread), &cores).map_err(|error| refused(error.into()))?;
-                }
-                pinned.threads.push((thread, before));
+            for &pid in server {
+                pinned.pin(pid).map_err(of(pid))?;
             }
         }
-        sched_setaffinity(None, &set(&pinned.split.generator)).map_err(|error| refused(error.into()))?;
+        let generator = set(&pinned.split.generator);
+        sched_setaffinity(None, &generator).map_err(|error| of(std::process::id())(error.into()))?;
         Ok(pinned)
+    }
+
+    /// Gives the threads of a process that are not pinned yet their cores.
+    fn pin(&mut self, pid: u32) -> io::Result<()> {
+        for thread in threads(pid)? {
+            if self.threads.iter().any(|(known, _)| *known == thread) {
+                continue;
+            }
+            // A thread that has ended meanwhile needs no core.
+            let Ok(before) = sched_getaffinity(Some(thread)) else { continue };
+            let mut kept = numbers(&before);
+            kept.retain(|core| self.split.server.contains(core));
+            let cores = set(if kept.is_empty() { &self.split.server } else { &kept });
+            if before != cores {
+                sched_setaffinity(Some(thread), &cores)?;
+            }
+            self.threads.push((thread, before));
+        }
+        Ok(())
     }
 
     /// Who has which cores.

@@ -95,15 +95,15 @@ pub struct ServerDelta {
     pub threads: Vec<ThreadUse>,
     /// Threads waiting on a futex at the samples, mean.
     pub futex_waiting: Option<f64>,
-    /// Descriptors open, most.
+    /// Descriptors open in one process, most.
     pub descriptors: Option<u64>,
-    /// Its limit.
+    /// Its limit; of several processes the lowest.
     pub descriptor_limit: Option<u64>,
     /// Times that its CPU quota was used up.
     pub throttled: Option<u64>,
     /// Quota periods that passed.
     pub quota_periods: Option<u64>,
-    /// Resident memory at the end, in bytes.
+    /// Resident memory at the end, in bytes; of several processes the sum, what they share counted for each.
     pub resident_bytes: Option<u64>,
     /// Connections that the server itself holds open towards others, most.
     pub outgoing: Option<u64>,

@@ -27,6 +27,8 @@ pub const MAX_THREADS: usize = 1_024;
 pub const MAX_DESCRIPTORS: usize = 4_096;
 /// Processes looked through for a listener.
 const MAX_PROCESSES: usize = 32_768;
+/// Processes of one server that are watched.
+pub const MAX_SERVERS: usize = 64;
 /// Threads kept in the evidence, the busiest.
 const KEPT_THREADS: usize = 16;
 /// Clock ticks a second: USER_HZ, which the kernel has fixed at 100 for every program.
@@ -35,8 +37,8 @@ const TICKS_PER_SECOND: f64 = 100.0;
 /// What to look at.
 #[derive(Clone, Debug, Default)]
 pub struct Probe {
-    /// The server's process, when it runs on this machine.
-    pub server_pid: Option<u32>,
+    /// The server's processes, when they run on this machine: several where workers share a port.
+    pub server_pids: Vec<u32>,
     /// The port that the server listens on, when it is on this machine.
     pub server_port: Option<u16>,
     /// Where the client connects to.
@@ -47,26 +49,37 @@ pub struct Probe {
     pub sources: Option<u64>,
 }
 
-/// The process that listens on a port of this machine, as far as this user may look; none when the
-/// port is not listened on, or by a process that may not be looked at. Of several processes that
-/// share the port, one.
+/// The processes that listen on a port of this machine, as far as this user may look, at most [`MAX_SERVERS`]; none when the
+/// port is not listened on, or by a process that may not be looked at. Workers share a listener, or have one each.
 #[must_use]
-pub fn listener_pid(port: u16) -> Option<u32> {
+pub fn listener_pids(port: u16) -> Vec<u32> {
     let inodes: BTreeSet<u64> =
         sockets().iter().filter(|s| s.listening && s.local.1 == port).map(|s| s.inode).collect();
     if inodes.is_empty() {
-        return None;
+        return Vec::new();
     }
-    let owns = |pid: &u32| {
-        let Some(ids) = names(&format!("/proc/{pid}/fd"), MAX_DESCRIPTORS) else { return false };
-        ids.iter().any(|id| {
-            fs::read_link(format!("/proc/{pid}/fd/{id}"))
-                .ok()
-                .and_then(|link| process::socket_inode(link.to_str()?))
-                .is_some_and(|inode| inodes.contains(&inode))
-        })
-    };
-    names("/proc", MAX_PROCESSES)?.iter().filter_map(|name| name.parse().ok()).find(owns)
+    let owns = |pid: &u32| !inodes.is_disjoint(&sockets_of(*pid));
+    let processes = names("/proc", MAX_PROCESSES).unwrap_or_default();
+    processes.iter().filter_map(|name| name.parse().ok()).filter(owns).take(MAX_SERVERS).collect()
+}
+
+/// A process of this machine and those that it started, and so on, at most [`MAX_SERVERS`], this one not among them: whoever names a server by its first
+/// process means its workers.
+#[must_use]
+pub fn with_descendants(pid: u32) -> Vec<u32> {
+    let mut found = vec![pid];
+    let mut next = 0;
+    while let Some(&parent) = found.get(next) {
+        next += 1;
+        let threads = names(&format!("/proc/{parent}/task"), MAX_THREADS).unwrap_or_default();
+        let children = threads.iter().filter_map(|id| file(&format!("/proc/{parent}/task/{id}/children")));
+        for child in children.flat_map(|list| process::numbers(&list)) {
+            if found.len() < MAX_SERVERS && child != std::process::id() && !found.contains(&child) {
+                found.push(child);
+            }
+        }
+    }
+    found
 }
 
 #[derive(Clone, Debug, Default)]
@@ -99,7 +112,7 @@ impl Probe {
     #[must_use]
     pub fn read(&self) -> Reading {
         let tcp = sockets();
-        let server = self.server_pid;
+        let server = &self.server_pids;
         let machine = file("/proc/stat");
         let ticks = |counts: &dyn Fn(u32) -> bool| process::core_ticks(machine.as_ref()?, counts);
         Reading {
@@ -110,14 +123,13 @@ impl Probe {
             accept_queue: self.accept_queue(&tcp),
             min_rtt_us: self.target.and_then(sock_diag::min_rtt_us),
             client_descriptors: self.client_pids.iter().filter_map(|&p| client_files(p)).max(),
-            threads: server.map(threads).unwrap_or_default(),
-            futex_waiting: server.and_then(futex_waiting),
-            descriptors: server.and_then(open_files),
-            quota: server.map(quota).unwrap_or_default(),
-            resident_bytes: server
-                .and_then(|p| file(&format!("/proc/{p}/status")))
-                .and_then(|t| process::resident_bytes(&t)),
-            outgoing: server.and_then(|p| outgoing(p, &tcp)),
+            threads: server.iter().flat_map(|&p| threads(p)).collect(),
+            futex_waiting: server.iter().filter_map(|&p| futex_waiting(p)).reduce(|a, b| a + b),
+            descriptors: server.iter().filter_map(|&p| open_files(p)).max(),
+            // Workers are in the group of who started them.
+            quota: server.first().map(|&p| quota(p)).unwrap_or_default(),
+            resident_bytes: server.iter().filter_map(|&p| resident_bytes(p)).reduce(|a, b| a + b),
+            outgoing: (!server.is_empty()).then(|| outgoing(server, &tcp)),
         }
     }
 
@@ -178,7 +190,6 @@ impl Probe {
         last: &Reading,
         seconds: f64,
     ) -> Option<ServerDelta> {
-        let pid = self.server_pid?;
         if last.threads.is_empty() || seconds <= 0.0 {
             return None;
         }
@@ -198,8 +209,7 @@ impl Probe {
             futex_waiting: (!waiting.is_empty())
                 .then(|| waiting.iter().sum::<u64>() as f64 / waiting.len() as f64),
             descriptors: most(|r| r.descriptors),
-            descriptor_limit: file(&format!("/proc/{pid}/limits"))
-                .and_then(|t| process::descriptor_limit(&t)),
+            descriptor_limit: self.server_pids.iter().filter_map(|&p| descriptor_limit(p)).min(),
             quota_periods: grown(|t| t.0),
             throttled: grown(|t| t.1),
             resident_bytes: last.resident_bytes,
@@ -263,6 +273,14 @@ fn names(path: &str, most: usize) -> Option<Vec<String>> {
     Some(entries.take(most).filter_map(|e| e.ok()?.file_name().into_string().ok()).collect())
 }
 
+fn resident_bytes(pid: u32) -> Option<u64> {
+    file(&format!("/proc/{pid}/status")).and_then(|text| process::resident_bytes(&text))
+}
+
+fn descriptor_limit(pid: u32) -> Option<u64> {
+    file(&format!("/proc/{pid}/limits")).and_then(|text| process::descriptor_limit(&text))
+}
+
 fn open_files(pid: u32) -> Option<u64> {
     fs::read_dir(format!("/proc/{pid}/fd")).ok().map(|entries| entries.count() as u64)
 }
@@ -299,33 +317,38 @@ fn futex_waiting(pid: u32) -> Option<u64> {
     Some(waiting.count() as u64)
 }
 
-/// Whether a core is one that the process may run on; every core is when that cannot be read.
-fn on_allowed_cores(pid: Option<u32>) -> impl Fn(u32) -> bool {
-    let status = pid.and_then(|pid| file(&format!("/proc/{pid}/status")));
-    let ranges = status.and_then(|t| process::allowed_cores(&t)).unwrap_or_else(|| vec![(0, u32::MAX)]);
+/// Whether a core is one that one of the processes may run on; every core is when that cannot be read.
+fn on_allowed_cores(pids: &[u32]) -> impl Fn(u32) -> bool {
+    let allowed = |pid: &u32| process::allowed_cores(&file(&format!("/proc/{pid}/status"))?);
+    let mut ranges: Vec<(u32, u32)> = pids.iter().filter_map(allowed).flatten().collect();
+    if ranges.is_empty() {
+        ranges.push((0, u32::MAX));
+    }
     move |core| ranges.iter().any(|&(low, high)| (low..=high).contains(&core))
 }
 
-/// Established connections that the process opened itself: it does not listen on their local port.
-fn outgoing(pid: u32, tcp: &[TcpSocket]) -> Option<u64> {
-    let ids = names(&format!("/proc/{pid}/fd"), MAX_DESCRIPTORS)?;
-    let own: BTreeSet<u64> = ids
-        .iter()
-        .filter_map(|id| {
-            let link = fs::read_link(format!("/proc/{pid}/fd/{id}")).ok()?;
-            process::socket_inode(link.to_str()?)
-        })
-        .collect();
+/// Established connections that the processes opened themselves: they do not listen on their local ports.
+fn outgoing(pids: &[u32], tcp: &[TcpSocket]) -> u64 {
+    let own: BTreeSet<u64> = pids.iter().flat_map(|&pid| sockets_of(pid)).collect();
     let listening: BTreeSet<u16> =
         tcp.iter().filter(|s| s.listening && own.contains(&s.inode)).map(|s| s.local.1).collect();
     let ours = |s: &&TcpSocket| s.established && own.contains(&s.inode) && !listening.contains(&s.local.1);
-    Some(tcp.iter().filter(ours).count() as u64)
+    tcp.iter().filter(ours).count() as u64
+}
+
+/// The inodes of a process's sockets.
+fn sockets_of(pid: u32) -> BTreeSet<u64> {
+    let ids = names(&format!("/proc/{pid}/fd"), MAX_DESCRIPTORS).unwrap_or_default();
+    let links = ids.iter().filter_map(|id| fs::read_link(format!("/proc/{pid}/fd/{id}")).ok());
+    links.filter_map(|link| process::socket_inode(link.to_str()?)).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Read;
     use std::net::{TcpListener, TcpStream};
+    use std::process::{Command, Stdio};
 
     #[test]
     fn this_process_is_seen_with_its_threads_queue_and_connections() {
@@ -333,13 +356,13 @@ mod tests {
         let elsewhere = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let probe = Probe {
-            server_pid: Some(std::process::id()),
+            server_pids: vec![std::process::id()],
             server_port: Some(port),
             target: Some(listener.local_addr().unwrap()),
             client_pids: vec![std::process::id()],
             sources: Some(1),
         };
-        assert_eq!(listener_pid(port), Some(std::process::id()));
+        assert_eq!(listener_pids(port), [std::process::id()]);
         let before = probe.read();
         let waiting: Vec<TcpStream> =
             (0..3).map(|_| TcpStream::connect(("127.0.0.1", port)).unwrap()).collect();
@@ -363,8 +386,25 @@ mod tests {
 
     #[test]
     fn a_process_that_is_not_there_gives_no_server() {
-        let probe = Probe { server_pid: Some(u32::MAX), ..Probe::default() };
+        let probe = Probe { server_pids: vec![u32::MAX], ..Probe::default() };
         let seen = probe.delta(&[probe.read(), probe.read()], 1.0);
         assert!(seen.server.is_none());
+    }
+
+    #[test]
+    fn workers_are_found_by_the_process_that_started_them() {
+        // It says when its worker is there, which ends with it, and it ends with its input.
+        let script = "sleep 600 & echo; read line; kill $!";
+        let mut first = Command::new("sh")
+            .args(["-c", script])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        first.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+        let found = with_descendants(first.id());
+        assert!(found.first() == Some(&first.id()) && found.len() == 2, "{found:?}");
+        drop(first.stdin.take());
+        first.wait().unwrap();
     }
 }

@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn each_step_has_its_observation() {
-        let probe = Probe { server_pid: Some(std::process::id()), ..Probe::default() };
+        let probe = Probe { server_pids: vec![std::process::id()], ..Probe::default() };
         let mut bench = Observed::new(Service::new(4, 1_000.0), probe);
         for connections in [1, 2] {
             bench.run(&closed(connections)).unwrap();

@@ -91,6 +91,11 @@ pub fn allowed_cores(text: &str) -> Option<Vec<(u32, u32)>> {
     list.trim().split(',').map(range).collect()
 }
 
+/// Reads the numbers of a list that blanks separate, as `/proc/PID/task/TID/children` has them.
+pub fn numbers(text: &str) -> impl Iterator<Item = u32> {
+    text.split_whitespace().filter_map(|word| word.parse().ok())
+}
+
 /// The inode of `socket:[123]`, as a descriptor's link shows it.
 #[must_use]
 pub fn socket_inode(link: &str) -> Option<u64> {

@@ -275,8 +275,10 @@ impl<P: Protocol> Worker<P> {
             && (self.task.connect_rate.is_none() || now >= self.next_open)
     }
 
+    /// Until one fails at once: without a free port the kernel searches all of them each time, and replies are not kept waiting for that.
     fn open_some(&mut self, now: u64) {
-        while self.can_open(now) {
+        let failed = self.retry.len();
+        while self.can_open(now) && self.retry.len() == failed {
             if let Some(rate) = self.task.connect_rate {
                 let gap = (1e9 / rate) as u64;
                 // At most 10 ms of unused openings are made up for.

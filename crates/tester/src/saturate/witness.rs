@@ -7,7 +7,7 @@
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
-use crate::evidence::collect::{Probe, listener_pid};
+use crate::evidence::collect::{Probe, listener_pids, with_descendants};
 use crate::evidence::observed::Observed;
 use crate::evidence::prometheus::Samples;
 use tidegate_judge::diagnose::Observation;
@@ -24,14 +24,18 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// Looks for the server of `target`: `pid` if given, else whoever listens on its port here.
+    /// Looks for the server of `target`: `pid` with what it has started if given, else all that listen on its port here.
     /// `processes` are the generator's; `sources` the addresses that it connects from.
     #[must_use]
     pub fn of(target: SocketAddr, pid: Option<u32>, processes: u32, sources: &[IpAddr]) -> Self {
         let local = is_here(target.ip());
-        let server_pid = pid.or_else(|| local.then(|| listener_pid(target.port())).flatten());
+        let server_pids = match pid {
+            Some(pid) => with_descendants(pid),
+            None if local => listener_pids(target.port()),
+            None => Vec::new(),
+        };
         let probe = Probe {
-            server_pid,
+            server_pids,
             server_port: local.then_some(target.port()),
             target: Some(target),
             // Worker processes live for a step each; their descriptors are not looked at.
@@ -48,10 +52,10 @@ impl Seen {
         self
     }
 
-    /// The server's process, if it is known.
+    /// The server's processes, as far as they are known.
     #[must_use]
-    pub fn server_pid(&self) -> Option<u32> {
-        self.probe.server_pid
+    pub fn server_pids(&self) -> &[u32] {
+        &self.probe.server_pids
     }
 
     /// Whether the target is on this machine.
@@ -143,10 +147,10 @@ mod tests {
     fn a_server_here_is_found_by_its_port_and_one_elsewhere_is_not() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let here = Seen::of(listener.local_addr().unwrap(), None, 1, &[]);
-        assert!(here.is_local() && here.server_pid() == Some(std::process::id()));
+        assert!(here.is_local() && here.server_pids() == [std::process::id()]);
         // TEST-NET-1 is nobody's address.
         let elsewhere = Seen::of("192.0.2.1:80".parse().unwrap(), None, 1, &[]);
-        assert!(!elsewhere.is_local() && elsewhere.server_pid().is_none());
+        assert!(!elsewhere.is_local() && elsewhere.server_pids().is_empty());
     }
 
     #[test]

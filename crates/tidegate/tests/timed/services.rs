@@ -18,28 +18,52 @@ use tidegate_testkit::postgres::PostgresServer;
 
 use crate::planted::{Stub, attempts, ensure, saturate, within};
 
-/// nginx before a stub; dropping it kills it.
-struct LimitedNginx {
+/// nginx with a configuration of its own; dropping it ends it and its workers.
+struct Nginx {
     child: Child,
     url: String,
     _folder: TempDir,
 }
 
-impl LimitedNginx {
+impl Nginx {
     /// At most `limit` requests at a time go on to `behind`; the others are answered 429.
-    fn start(limit: u32, behind: &str) -> Self {
+    fn limited(limit: u32, behind: &str) -> Self {
+        Self::start("master_process off;", |port| {
+            format!(
+                "limit_conn_zone $server_name zone=all:1m; limit_conn_status 429; limit_conn_log_level info;
+                 server {{
+                   listen 127.0.0.1:{port}; server_name all;
+                   location / {{ limit_conn all {limit}; proxy_pass http://{behind}; }}
+                 }}"
+            )
+        })
+    }
+
+    /// Two workers, each with a listener of its own, that compress a page for each request.
+    fn compressing() -> Self {
+        Self::start("user root root; worker_processes 2;", |port| {
+            format!(
+                "gzip on; gzip_comp_level 9; gzip_types *;
+                 server {{ listen 127.0.0.1:{port} reuseport; root pages; }}"
+            )
+        })
+    }
+
+    fn start(main: &str, http: impl Fn(u16) -> String) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let port = tidegate_testkit::free_port();
+        let own = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+            .map(|kind| format!("{kind}_temp_path {kind};"));
         let config = format!(
-            "daemon off; master_process off; error_log stderr; pid nginx.pid; events {{}}
-             http {{ access_log off; client_body_temp_path body; proxy_temp_path proxy; keepalive_requests 1000000;
-               limit_conn_zone $server_name zone=all:1m; limit_conn_status 429; limit_conn_log_level info;
-               server {{
-                 listen 127.0.0.1:{port}; server_name all;
-                 location / {{ limit_conn all {limit}; proxy_pass http://{behind}; }}
-               }} }}"
+            "daemon off; {main} error_log stderr; pid nginx.pid; events {{}}
+             http {{ access_log off; {} keepalive_requests 1000000; {} }}",
+            own.concat(),
+            http(port)
         );
         fs::write(folder.path().join("nginx.conf"), config).unwrap();
+        fs::create_dir(folder.path().join("pages")).unwrap();
+        let words = (0..40_000_u32).map(|word| format!("{} ", word.wrapping_mul(7_919) % 10_007));
+        fs::write(folder.path().join("pages/index.html"), words.collect::<String>()).unwrap();
         let child = Command::new("nginx")
             .args(["-p", folder.path().to_str().unwrap(), "-c", "nginx.conf"])
             .stdout(Stdio::null())
@@ -54,11 +78,29 @@ impl LimitedNginx {
     }
 }
 
-impl Drop for LimitedNginx {
+impl Drop for Nginx {
     fn drop(&mut self) {
-        drop(self.child.kill());
+        // Killed, it would leave its workers behind.
+        drop(Command::new("kill").arg(self.child.id().to_string()).status());
         drop(self.child.wait());
     }
+}
+
+/// The workers are the server, and not the process that started them and listens beside them.
+#[test]
+fn the_workers_of_nginx_are_the_server_whose_cores_are_used_up() {
+    let run = || {
+        let folder = tempfile::tempdir().unwrap();
+        let nginx = Nginx::compressing();
+        let flags =
+            "--levels 1,8,32 --header Accept-Encoding:gzip --step-seconds 2 --warmup-seconds 0.3 --repeats 1";
+        saturate(folder.path(), &nginx.url, flags).1
+    };
+    attempts("server-cpu", run, |report| {
+        let seen = report["observations"].as_array().and_then(|steps| steps.last());
+        let used = seen.and_then(|step| step["server"]["cpu"].as_f64());
+        ensure(used > Some(1.2), &format!("its two workers used {used:?} cores"))
+    });
 }
 
 /// `limit_conn 8` and replies of 20 ms: 400 a second, and the rest is turned away. `upstream` would be wrong, for what
@@ -68,7 +110,7 @@ fn a_limit_of_nginx_is_named() {
     let run = || {
         let folder = tempfile::tempdir().unwrap();
         let behind = Stub::start("--delay-ms 20");
-        let nginx = LimitedNginx::start(8, behind.address());
+        let nginx = Nginx::limited(8, behind.address());
         let flags = "--levels 4,8,32,64 --think-ms 20 --step-seconds 1.5 --warmup-seconds 0.3 --repeats 1";
         saturate(folder.path(), &nginx.url, flags).1
     };

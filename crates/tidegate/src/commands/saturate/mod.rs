@@ -106,7 +106,7 @@ pub struct Saturate {
     /// A connection for each request.
     #[arg(hide_short_help = true, long, conflicts_with = "scenario")]
     connection_per_request: bool,
-    /// The server's process, when it runs on this machine (default: whoever listens on the port).
+    /// The server's process, when it runs on this machine, with those that it started (default: all that listen on the port).
     #[arg(hide_short_help = true, long)]
     pid: Option<u32>,
     /// Give the server and the generator cores of their own, for the time of the run. The default where both
@@ -266,13 +266,13 @@ impl Saturate {
     fn pin(&self, seen: &Seen) -> anyhow::Result<Option<Pinned>> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let wanted = self.pin || (!self.no_pin && !self.agents.are_any() && cores >= PINNED_FROM);
-        let Some(server) = seen.server_pid().filter(|_| wanted && seen.is_local()) else {
+        if seen.server_pids().is_empty() || !wanted || !seen.is_local() {
             if self.pin {
                 bail!("--pin: the server's process is not seen on this machine (name it with --pid)");
             }
             return Ok(None);
-        };
-        match Pinned::new(server) {
+        }
+        match Pinned::new(seen.server_pids()) {
             Ok(pinned) => Ok(Some(pinned)),
             Err(error) if self.pin => Err(error).context("--pin"),
             Err(error) => {
@@ -338,14 +338,18 @@ fn conclude(
 }
 
 fn what_is_seen(seen: &Seen) -> String {
-    match (seen.server_pid(), seen.is_local()) {
-        (Some(pid), _) => {
+    match (seen.server_pids(), seen.is_local()) {
+        ([pid], _) => {
             format!("ok      the server is process {pid}: its threads and descriptors are watched\n")
         }
-        (None, true) => {
+        ([first, others @ ..], _) => format!(
+            "ok      the server is process {first} and {} more: their threads and descriptors are watched\n",
+            others.len()
+        ),
+        ([], true) => {
             "note    the server's process cannot be seen: name it with --pid, or run as its user\n".to_owned()
         }
-        (None, false) => {
+        ([], false) => {
             "note    the server is on another machine: --metrics URL lets it speak for itself\n".to_owned()
         }
     }
@@ -360,7 +364,7 @@ fn what_is_pinned(seen: &Seen, pinned: Option<&Pinned>) -> String {
             list(&pinned.split().server),
             list(&pinned.split().generator)
         ),
-        None if seen.is_local() && seen.server_pid().is_some() => {
+        None if seen.is_local() && !seen.server_pids().is_empty() => {
             "note    the generator takes cores from the server: --pin gives each its own\n".to_owned()
         }
         None => String::new(),
