@@ -73,7 +73,7 @@ pub fn with_descendants(pid: u32) -> Vec<u32> {
         next += 1;
         let threads = names(&format!("/proc/{parent}/task"), MAX_THREADS).unwrap_or_default();
         let children = threads.iter().filter_map(|id| file(&format!("/proc/{parent}/task/{id}/children")));
-        for child in children.flat_map(|list| process::numbers(&list)) {
+        for child in children.flat_map(|list| process::children(&list)) {
             if found.len() < MAX_SERVERS && child != std::process::id() && !found.contains(&child) {
                 found.push(child);
             }

@@ -91,9 +91,10 @@ pub fn allowed_cores(text: &str) -> Option<Vec<(u32, u32)>> {
     list.trim().split(',').map(range).collect()
 }
 
-/// Reads the numbers of a list that blanks separate, as `/proc/PID/task/TID/children` has them.
-pub fn numbers(text: &str) -> impl Iterator<Item = u32> {
-    text.split_whitespace().filter_map(|word| word.parse().ok())
+/// Reads `/proc/PID/task/TID/children`: numbers of processes that blanks separate.
+#[must_use]
+pub fn children(text: &str) -> Vec<u32> {
+    text.split_whitespace().filter_map(|word| word.parse().ok()).collect()
 }
 
 /// The inode of `socket:[123]`, as a descriptor's link shows it.
@@ -125,6 +126,7 @@ mod tests {
         assert_eq!(core_ticks(machine, |core| core > 1), None);
         assert_eq!(allowed_cores("Name:\tx\nCpus_allowed_list:\t0-1,4\n"), Some(vec![(0, 1), (4, 4)]));
         assert_eq!(allowed_cores("Cpus_allowed_list:\t0-x\n"), None);
+        assert_eq!(children("12 345 \n"), [12, 345]);
         assert_eq!(socket_inode("socket:[41121]"), Some(41_121));
         assert_eq!(socket_inode("/dev/null"), None);
     }
