@@ -10,7 +10,7 @@ pub(crate) struct MachineFacts {
     pub(crate) machine: String,
     /// The kernel's release.
     pub(crate) kernel: String,
-    /// As `git describe` names it.
+    /// As `git describe` names it, with `-dirty` where more than documents differ from it.
     pub(crate) commit: String,
 }
 
@@ -21,12 +21,19 @@ pub(crate) fn facts() -> MachineFacts {
     let memory = field(&read("/proc/meminfo"), "MemTotal").unwrap_or_default();
     let gib = memory.strip_suffix(" kB").and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0) >> 20;
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
-    let commit = capture(Command::new("git").args(["describe", "--always", "--dirty"])).unwrap_or_default();
     MachineFacts {
         machine: format!("{cpu}, {cores} cores shared by server and load generator, {gib} GiB"),
         kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
-        commit: commit.trim().to_owned(),
+        commit: commit(),
     }
+}
+
+/// The commit. Measurements write their results among the documents, which change nothing that is measured.
+fn commit() -> String {
+    let named = capture(Command::new("git").args(["describe", "--always"])).unwrap_or_default();
+    let beside_documents = ["diff", "--quiet", "HEAD", "--", ":/", ":(top,exclude)docs"];
+    let is_clean = Command::new("git").args(beside_documents).status().is_ok_and(|status| status.success());
+    format!("{}{}", named.trim(), if is_clean { "" } else { "-dirty" })
 }
 
 /// Lines of a Markdown list.
