@@ -1,6 +1,7 @@
 //! Parsers and encoders: bytes in, values out, no input and output of its own.
 
 pub mod bodies;
+pub mod caddyfile;
 pub mod client_hello;
 pub mod dns;
 pub mod envoy_limits;

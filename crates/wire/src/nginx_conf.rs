@@ -102,9 +102,9 @@ pub fn read(bytes: &[u8]) -> Result<Vec<Directive>, Finding> {
     }
 }
 
-const START: Position = Position { line: 1, column: 1 };
+pub(crate) const START: Position = Position { line: 1, column: 1 };
 
-fn text(bytes: &[u8]) -> Result<&str, Finding> {
+pub(crate) fn text(bytes: &[u8]) -> Result<&str, Finding> {
     if bytes.len() > MAX_BYTES {
         return Err(wrong(START, "the file is too large", format!("at most {MAX_BYTES} bytes")));
     }
@@ -115,7 +115,7 @@ fn text(bytes: &[u8]) -> Result<&str, Finding> {
     })
 }
 
-fn wrong(place: Position, problem: impl Into<String>, accepted: impl Into<String>) -> Finding {
+pub(crate) fn wrong(place: Position, problem: impl Into<String>, accepted: impl Into<String>) -> Finding {
     Finding { place, path: String::new(), problem: problem.into(), accepted: accepted.into() }
 }
 

@@ -1,5 +1,6 @@
 //! A file for each parser: it takes any bytes, and panics where the parser breaks its promise.
 
+mod caddyfile;
 mod client_hello;
 #[cfg(feature = "whole")]
 mod config_file;
@@ -30,6 +31,7 @@ pub type Run = fn(&[u8]);
 
 /// Every target with its name, which is also its folder's in `seeds/`.
 pub const TARGETS: &[(&str, Run)] = &[
+    ("caddyfile", caddyfile::run),
     ("client_hello", client_hello::run),
     #[cfg(feature = "whole")]
     ("config_file", config_file::run),

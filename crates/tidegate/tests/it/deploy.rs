@@ -93,7 +93,7 @@ impl Caddy {
 }
 
 /// Starts a Caddy with these sites.
-fn caddy(folder: &Path, sites: &str) -> Server {
+pub(crate) fn caddy(folder: &Path, sites: &str) -> Server {
     let config = folder.join("Caddyfile");
     // The log says on standard output when everything listens.
     std::fs::write(&config, format!("{{\nadmin off\nlog {{\noutput stdout\n}}\n}}\n{sites}")).unwrap();

@@ -2,6 +2,7 @@
 
 mod backend;
 mod bootstrap;
+mod caddy;
 mod nginx;
 mod nginx_certificates;
 use std::fs;

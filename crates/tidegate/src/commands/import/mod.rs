@@ -11,6 +11,7 @@
 //! | 2 | something was not understood |
 
 mod bootstrap;
+mod caddy;
 mod envoy;
 mod nginx;
 mod pattern;
@@ -29,6 +30,11 @@ use super::{EXIT_MISTAKES, EXIT_REFUSED};
 /// Turns another program's configuration into one of Tidegate's.
 #[derive(Debug, clap::Subcommand)]
 pub enum Import {
+    /// Reads a Caddyfile.
+    #[command(after_long_help = "\
+Examples:
+  tidegate import caddy /etc/caddy/Caddyfile --output tidegate.toml")]
+    Caddy(ImportedFile),
     /// Reads a static bootstrap of Envoy, or a file of its reference rate-limit service.
     #[command(after_long_help = "\
 Examples:
@@ -91,8 +97,9 @@ impl Import {
     /// # Errors
     /// If `out` or `errors` cannot be written to.
     pub fn run(self, out: &mut dyn Write, errors: &mut dyn Write) -> io::Result<ExitCode> {
-        let (Self::Envoy(arguments) | Self::Nginx(arguments)) = &self;
+        let (Self::Caddy(arguments) | Self::Envoy(arguments) | Self::Nginx(arguments)) = &self;
         let imported = match &self {
+            Self::Caddy(_) => caddy::import(&arguments.file),
             Self::Envoy(_) => import_envoy(&arguments.file),
             Self::Nginx(_) => nginx::import(&arguments.file),
         };

@@ -71,6 +71,11 @@ impl Pattern {
         given.map(|part| format!("/{part}")).collect()
     }
 
+    /// Whether all paths of `other` are its own, too. Both have given parts alone.
+    pub(super) fn contains(&self, other: &Self) -> bool {
+        self == other || self.is_open && other.parts.starts_with(&self.parts)
+    }
+
     /// Whether some path belongs to both.
     pub(super) fn overlaps(&self, other: &Self) -> bool {
         let (shorter, longer) =

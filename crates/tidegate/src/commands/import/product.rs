@@ -23,7 +23,7 @@ pub(super) struct SourceLocation {
 }
 
 /// A table of the file that is being made, its keys in the order in which they are written.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct ProductTable {
     pub(super) source: SourceLocation,
     pub(super) fields: Vec<(&'static str, Value)>,

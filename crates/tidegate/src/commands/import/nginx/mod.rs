@@ -22,7 +22,7 @@ mod location;
 mod reply;
 mod scope;
 mod server;
-mod units;
+pub(super) mod units;
 mod upstream;
 
 use std::collections::BTreeMap;

@@ -26,7 +26,7 @@ pub(super) fn milliseconds(text: &str) -> Option<u64> {
 }
 
 /// The same as a number of seconds.
-pub(super) fn seconds(text: &str) -> Option<Value> {
+pub(in super::super) fn seconds(text: &str) -> Option<Value> {
     let milliseconds = milliseconds(text)?;
     if milliseconds.is_multiple_of(1_000) {
         return Some(json!(milliseconds / 1_000));
