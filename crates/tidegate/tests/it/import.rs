@@ -1,9 +1,10 @@
-//! `tidegate import`: the rules of `tests/import` become the policies beside them, and nginx's servers our routes.
+//! `tidegate import`: the rules of `tests/import` become the policies beside them, and the servers and routers of other gateways our routes.
 
 mod backend;
 mod bootstrap;
 mod nginx;
 mod nginx_certificates;
+mod traefik;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
