@@ -1,4 +1,5 @@
-//! Traefik for the test of `deploy/traefik.yaml`: its own source without the providers that no test asks.
+//! Traefik for the tests of `deploy/traefik.yaml` and `tidegate import traefik`: its own source without the providers that no
+//! test asks.
 //!
 //! Traefik is in no package registry but the Go module proxy, as source. All of it takes more than an hour to build,
 //! nearly all of that for the libraries of clusters and clouds that its providers of configuration use, and of one

@@ -1,10 +1,11 @@
-//! `tidegate import`: the rules of `tests/import` become the policies beside them, and nginx's servers our routes.
+//! `tidegate import`: the rules of `tests/import` become the policies beside them, and the servers and routers of other gateways our routes.
 
 mod backend;
 mod bootstrap;
 mod caddy;
 mod nginx;
 mod nginx_certificates;
+mod traefik;
 use std::fs;
 use std::path::Path;
 use std::process::Command;

@@ -13,9 +13,11 @@
 mod bootstrap;
 mod caddy;
 mod envoy;
+mod fields;
 mod nginx;
 mod pattern;
 mod product;
+mod traefik;
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -45,6 +47,11 @@ Examples:
 Examples:
   tidegate import nginx /etc/nginx/nginx.conf --output tidegate.toml")]
     Nginx(ImportedFile),
+    /// Reads a dynamic configuration of Traefik, as its file provider reads it (YAML, or TOML by the file's name).
+    #[command(after_long_help = "\
+Examples:
+  tidegate import traefik dynamic.yaml --output tidegate.toml")]
+    Traefik(ImportedFile),
 }
 
 /// What to read, and where to write.
@@ -97,11 +104,15 @@ impl Import {
     /// # Errors
     /// If `out` or `errors` cannot be written to.
     pub fn run(self, out: &mut dyn Write, errors: &mut dyn Write) -> io::Result<ExitCode> {
-        let (Self::Caddy(arguments) | Self::Envoy(arguments) | Self::Nginx(arguments)) = &self;
+        let (Self::Caddy(arguments)
+        | Self::Envoy(arguments)
+        | Self::Nginx(arguments)
+        | Self::Traefik(arguments)) = &self;
         let imported = match &self {
             Self::Caddy(_) => caddy::import(&arguments.file),
             Self::Envoy(_) => import_envoy(&arguments.file),
             Self::Nginx(_) => nginx::import(&arguments.file),
+            Self::Traefik(_) => traefik::import(&arguments.file),
         };
         match imported {
             Ok(imported) => arguments.write(imported, out, errors),

@@ -40,6 +40,15 @@ impl ProductTable {
             None => self.fields.push((name, value.into())),
         }
     }
+
+    /// The value of a key, or null.
+    pub(super) fn value(&self, name: &str) -> Value {
+        self.fields
+            .iter()
+            .find(|(known, _)| *known == name)
+            .map(|(_, value)| value.clone())
+            .unwrap_or_default()
+    }
 }
 
 /// Everything that is being made.

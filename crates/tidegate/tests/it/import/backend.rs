@@ -37,12 +37,13 @@ pub(super) fn backend(name: &'static str) -> (SocketAddr, Hold) {
 }
 
 /// Fields that say who a proxy is, not what its configuration sets.
-const OF_THE_PROXY: [&str; 11] = [
+const OF_THE_PROXY: [&str; 12] = [
     "connection",
     "via",
     "traceparent",
     "x-request-id",
     "x-forwarded-",
+    "x-real-ip",
     "x-envoy-",
     "user-agent",
     "accept",

@@ -5,9 +5,9 @@
 
 use serde_json::{Map, Value, json};
 
+use super::super::fields::{Fields, Taken};
 use super::super::product::{Product, ProductTable, SourceLocation};
 use super::BootstrapImporter;
-use super::fields::{Fields, Taken};
 
 /// Keys without effect on replies.
 const IGNORED: [&str; 9] = [

@@ -2,9 +2,9 @@
 
 use serde_json::{Map, Value, json};
 
+use super::super::fields::{Fields, Taken};
 use super::super::pattern::Pattern;
 use super::super::product::{Product, ProductTable};
-use super::fields::{Fields, Taken};
 
 /// A route's `match`.
 pub(super) struct Match<'y> {

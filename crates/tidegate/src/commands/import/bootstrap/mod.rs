@@ -12,7 +12,6 @@
 //! another route, the later one is listed and not imported. So is every key that is not understood.
 
 mod cluster;
-mod fields;
 mod matching;
 mod route;
 
@@ -22,9 +21,10 @@ use std::sync::Arc;
 use tidegate_wire::yaml::{Node, Value, read};
 
 use super::Imported;
+use super::fields::{Fields, Taken};
 use super::product::{Product, ProductTable, comment};
 use cluster::{address, pair, takes_tls_1_3_alone};
-use fields::{Fields, Taken};
+pub(super) use route::percentages;
 
 /// What is made, and what is known of the whole file.
 struct BootstrapImporter<'y> {

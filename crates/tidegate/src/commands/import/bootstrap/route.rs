@@ -2,9 +2,9 @@
 
 use serde_json::{Map, Value, json};
 
+use super::super::fields::{Fields, Taken};
 use super::super::product::ProductTable;
 use super::BootstrapImporter;
-use super::fields::{Fields, Taken};
 use super::matching::Match;
 
 /// Keys that change fields of requests and replies, at a route, a host, or the whole table.
@@ -355,7 +355,7 @@ impl<'y> BootstrapImporter<'y> {
 }
 
 /// The shares that weights say, if each is one of tenths of a percent.
-fn percentages(weights: &[u64]) -> Option<Vec<Value>> {
+pub(in crate::commands::import) fn percentages(weights: &[u64]) -> Option<Vec<Value>> {
     let whole: u128 = weights.iter().map(|weight| u128::from(*weight)).sum();
     let shares = weights.iter().map(|weight| {
         let thousandfold = u128::from(*weight) * 1_000;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tidegate_wire::yaml::{Node, Position, Value};
 
-use super::super::product::{Product, SourceLocation};
+use super::product::{Product, SourceLocation};
 
 /// A map, and what of it is still to be taken.
 pub(super) struct Fields<'y> {
@@ -132,10 +132,15 @@ impl<'y> Fields<'y> {
         seconds
     }
 
+    /// All that was not taken, by its names.
+    pub(super) fn rest(&mut self) -> Vec<(&'y str, Taken<'y>)> {
+        let names: Vec<&'y str> = self.left.iter().map(|(name, ..)| *name).collect();
+        names.into_iter().filter_map(|name| Some((name, self.take(name)?))).collect()
+    }
+
     /// Lists the keys that were not taken: as without effect if they are in `ignored`.
     pub(super) fn end(mut self, ignored: &[&str], product: &mut Product) {
-        while let Some((name, ..)) = self.left.first().copied() {
-            let Some(taken) = self.take(name) else { return };
+        for (name, taken) in self.rest() {
             if ignored.contains(&name) {
                 product.differs(&taken.source, &taken.path, "has no counterpart, and is left out");
             } else {
