@@ -5,8 +5,8 @@
 //! (queue lengths, open descriptors, outgoing connections) is kept as a maximum over the readings in
 //! between. A file that is missing or forbidden leaves its figures `None`.
 //!
-//! Bounds: at most [`MAX_THREADS`] threads and [`MAX_DESCRIPTORS`] descriptors are looked at per
-//! reading, so that looking does not become the load.
+//! Bounds: at most 1,024 threads and 4,096 descriptors of a process are looked at per reading (`files.rs`), so that looking does not
+//! become the load.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -16,19 +16,12 @@ use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
 use super::cgroup::{Quota, quota};
+use super::files::{MAX_THREADS, file, names, sockets, sockets_of};
 use super::network::{self, Sockets, TcpCounters, TcpSocket};
 use super::process;
 use super::sock_diag;
 use tidegate_judge::diagnose::evidence::{KernelDelta, Observation, Opening, ServerDelta, ThreadUse};
 
-/// Threads looked at.
-pub const MAX_THREADS: usize = 1_024;
-/// Descriptors whose links are followed.
-pub const MAX_DESCRIPTORS: usize = 4_096;
-/// Processes looked through for a listener.
-const MAX_PROCESSES: usize = 32_768;
-/// Processes of one server that are watched.
-pub const MAX_SERVERS: usize = 64;
 /// Threads kept in the evidence, the busiest.
 const KEPT_THREADS: usize = 16;
 /// Clock ticks a second: USER_HZ, which the kernel has fixed at 100 for every program.
@@ -47,39 +40,6 @@ pub struct Probe {
     pub client_pids: Vec<u32>,
     /// Source addresses that the client uses.
     pub sources: Option<u64>,
-}
-
-/// The processes that listen on a port of this machine, as far as this user may look, at most [`MAX_SERVERS`]; none when the
-/// port is not listened on, or by a process that may not be looked at. Workers share a listener, or have one each.
-#[must_use]
-pub fn listener_pids(port: u16) -> Vec<u32> {
-    let inodes: BTreeSet<u64> =
-        sockets().iter().filter(|s| s.listening && s.local.1 == port).map(|s| s.inode).collect();
-    if inodes.is_empty() {
-        return Vec::new();
-    }
-    let owns = |pid: &u32| !inodes.is_disjoint(&sockets_of(*pid));
-    let processes = names("/proc", MAX_PROCESSES).unwrap_or_default();
-    processes.iter().filter_map(|name| name.parse().ok()).filter(owns).take(MAX_SERVERS).collect()
-}
-
-/// A process of this machine and those that it started, and so on, at most [`MAX_SERVERS`], this one not among them: whoever names a server by its first
-/// process means its workers.
-#[must_use]
-pub fn with_descendants(pid: u32) -> Vec<u32> {
-    let mut found = vec![pid];
-    let mut next = 0;
-    while let Some(&parent) = found.get(next) {
-        next += 1;
-        let threads = names(&format!("/proc/{parent}/task"), MAX_THREADS).unwrap_or_default();
-        let children = threads.iter().filter_map(|id| file(&format!("/proc/{parent}/task/{id}/children")));
-        for child in children.flat_map(|list| process::children(&list)) {
-            if found.len() < MAX_SERVERS && child != std::process::id() && !found.contains(&child) {
-                found.push(child);
-            }
-        }
-    }
-    found
 }
 
 #[derive(Clone, Debug, Default)]
@@ -254,25 +214,6 @@ fn share(first: &Reading, last: &Reading, part: fn(&process::CoreTicks) -> u64) 
     (all > 0).then(|| part(&after).saturating_sub(part(&before)) as f64 / all as f64)
 }
 
-fn file(path: &str) -> Option<String> {
-    fs::read_to_string(path).ok()
-}
-
-fn sockets() -> Vec<TcpSocket> {
-    let mut found = Vec::new();
-    for path in ["/proc/net/tcp", "/proc/net/tcp6"] {
-        if let Some(text) = file(path) {
-            found.extend(network::tcp_sockets(&text));
-        }
-    }
-    found
-}
-
-fn names(path: &str, most: usize) -> Option<Vec<String>> {
-    let entries = fs::read_dir(path).ok()?;
-    Some(entries.take(most).filter_map(|e| e.ok()?.file_name().into_string().ok()).collect())
-}
-
 fn resident_bytes(pid: u32) -> Option<u64> {
     file(&format!("/proc/{pid}/status")).and_then(|text| process::resident_bytes(&text))
 }
@@ -336,19 +277,11 @@ fn outgoing(pids: &[u32], tcp: &[TcpSocket]) -> u64 {
     tcp.iter().filter(ours).count() as u64
 }
 
-/// The inodes of a process's sockets.
-fn sockets_of(pid: u32) -> BTreeSet<u64> {
-    let ids = names(&format!("/proc/{pid}/fd"), MAX_DESCRIPTORS).unwrap_or_default();
-    let links = ids.iter().filter_map(|id| fs::read_link(format!("/proc/{pid}/fd/{id}")).ok());
-    links.filter_map(|link| process::socket_inode(link.to_str()?)).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::Read;
+    use crate::evidence::processes::listener_pids;
     use std::net::{TcpListener, TcpStream};
-    use std::process::{Command, Stdio};
 
     #[test]
     fn this_process_is_seen_with_its_threads_queue_and_connections() {
@@ -389,22 +322,5 @@ mod tests {
         let probe = Probe { server_pids: vec![u32::MAX], ..Probe::default() };
         let seen = probe.delta(&[probe.read(), probe.read()], 1.0);
         assert!(seen.server.is_none());
-    }
-
-    #[test]
-    fn workers_are_found_by_the_process_that_started_them() {
-        // It says when its worker is there, which ends with it, and it ends with its input.
-        let script = "sleep 600 & echo; read line; kill $!";
-        let mut first = Command::new("sh")
-            .args(["-c", script])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        first.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
-        let found = with_descendants(first.id());
-        assert!(found.first() == Some(&first.id()) && found.len() == 2, "{found:?}");
-        drop(first.stdin.take());
-        first.wait().unwrap();
     }
 }

@@ -4,9 +4,11 @@
 
 pub mod cgroup;
 pub mod collect;
+mod files;
 pub mod machine;
 pub mod network;
 pub mod observed;
 pub mod process;
+pub(crate) mod processes;
 pub mod prometheus;
 pub mod sock_diag;

@@ -7,8 +7,9 @@
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
-use crate::evidence::collect::{Probe, listener_pids, with_descendants};
+use crate::evidence::collect::Probe;
 use crate::evidence::observed::Observed;
+use crate::evidence::processes::{listener_pids, with_descendants};
 use crate::evidence::prometheus::Samples;
 use tidegate_judge::diagnose::Observation;
 use tidegate_judge::measurement::{Bench, Measurement, StepPlan};
