@@ -94,7 +94,9 @@ fn free_port() -> SocketAddr {
 }
 
 fn load(arguments: &[&str]) -> Output {
-    binary().arg("load").args(arguments).args(["-w", "0", "-d", "120", "-t", "1"]).output().unwrap()
+    // A scenario says its times itself.
+    let times: &[&str] = if arguments.contains(&"-s") { &[] } else { &["-w", "0", "-d", "120"] };
+    binary().arg("load").args(arguments).args(times).args(["-t", "1"]).output().unwrap()
 }
 
 /// The record of a run of 200 requests on 4 connections.
