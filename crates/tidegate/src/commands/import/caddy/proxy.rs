@@ -319,7 +319,7 @@ impl CaddyImporter {
         }
         self.differs(
             node,
-            "sends Authorization and Cookie, not all fields (forward_auth.send); a 5xx of the service is 503",
+            "sends Authorization and Cookie, not all fields (forward_auth.send), and no query; a 5xx of the service is 503",
         );
         // The longest that a route may wait for such a service. Caddy waits without end.
         let mut asks = json!({ "upstream": proxy.upstream, "path": path, "timeout_seconds": 60 });

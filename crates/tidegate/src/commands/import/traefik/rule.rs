@@ -337,7 +337,7 @@ mod tests {
         for (rule, at, problem) in [
             ("", 1, "the rule ends where a matcher"),
             ("Host(`a`", 5, "a ( is not closed"),
-            ("(Host(`a`) && (Path(`/`)", 1, "a ( is not closed"),
+            ("(Host(`a`) && (Path(`/`)", 15, "a ( is not closed"),
             ("Host(`a`))", 10, "a ) closes nothing"),
             ("Host(`é`) Path(`/`)", 11, "'P' stands where && or ||"),
             ("(Host(`a`) Path(`/`))", 12, "'P' stands where &&, || or )"),
