@@ -331,6 +331,7 @@ fn recipes_do_what_they_say() {
 
 #[test]
 fn single_commands_of_pages_do_what_they_say() {
+    run("caddy");
     run("doctor");
     run("events");
     run("leases");
@@ -338,6 +339,7 @@ fn single_commands_of_pages_do_what_they_say() {
     run("saturate");
     run("scenarios");
     run("tokens");
+    run("traefik");
 }
 
 /// Pages of the book, with their names as [`run`] takes them.
